@@ -72,7 +72,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
         if self._ran_on_worker(context, report_file, ["--request", argument, *threshold]):
             return
         self.log.info("%s: the tails are long; Spark resumes the plan of this task", self.application_id)
-        self.application_args = [*(self.application_args or []), *threshold, "--go-on"]
+        self.application_args = [*(self.application_args or []), *threshold, "--continues-own-plan"]
         self._submit(context, settings, report_file, argument)
 
     def _ran_on_worker(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:

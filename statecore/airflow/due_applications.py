@@ -23,7 +23,7 @@ from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, Verdict, check_all, check_due
+from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, check_all, check_due
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import Repository, open_repository
 from statecore.spec.model import ApplicationSpec
@@ -138,15 +138,15 @@ def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Ap
         yield _Application(spec.application_id, entry, whole)
 
 
-def _verdicts(applications: list[_Application], params: Mapping[str, Any], settings: Settings) -> dict[str, Verdict]:
+def _verdicts(applications: list[_Application], params: Mapping[str, Any], settings: Settings) -> dict[str, DueVerdict]:
     found = {
-        one.name: Verdict(True, Reason(one.error.what, one.error.code), one.error)
+        one.name: DueVerdict(True, Reason(one.error.what, one.error.code), one.error)
         for one in applications
         if one.error is not None
     }
     readable = {one.name: one for one in applications if one.spec is not None}
     if params.get(FORCE):
-        return found | dict.fromkeys(readable, Verdict(True, Reason("it was asked for", "forced")))
+        return found | dict.fromkeys(readable, DueVerdict(True, Reason("it was asked for", "forced")))
     if not readable:
         return found
     url = str(params["repository"])
@@ -169,7 +169,7 @@ def _quiet(library: str) -> Iterator[None]:
         logger.propagate = before
 
 
-def _check(repository: Repository, one: _Application, settings: Settings) -> Callable[[], Verdict]:
+def _check(repository: Repository, one: _Application, settings: Settings) -> Callable[[], DueVerdict]:
     spec, tick_ms = one.spec, settings.checkpoint_tick_ms or DEFAULT_TICK_MS
     request = CheckpointRequest.from_json(one.entry["request"])
     assert spec is not None

@@ -112,7 +112,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         recorder = ProgressRecorder(context, self.log)
         recorder(_STARTING)
         # The report first, as for spark-submit.
-        arguments = ["--here", "--report", str(report_file), *arguments]
+        arguments = ["--local", "--report", str(report_file), *arguments]
         code = self._wait_for(verb, arguments, recorder, lambda line: self.log.info("%s", line))
         if code != 0 and code not in known:
             self._raise_reported(report_file)

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def show(report: BackupReport) -> None:
     from rich.text import Text
 
-    from statecore.jobs.backup.report import Outcome
+    from statecore.jobs.backup.report import BackupOutcome
 
     console = result_console()
     if report.stores:
@@ -62,10 +62,11 @@ def show(report: BackupReport) -> None:
         )
     name = report.snapshot
     result = {
-        Outcome.PUBLISHED: f"published {name}: {report.bytes:,} bytes, of which {report.put_bytes:,} were uploaded",
-        Outcome.EARLIER: f"{name} was published by an earlier try of this request",
-        Outcome.UNCHANGED: f"nothing has changed since {name}; nothing was published",
-        Outcome.PLANNED: (
+        BackupOutcome.PUBLISHED: f"published {name}: {report.bytes:,} bytes, of which {report.put_bytes:,} were "
+        "uploaded",
+        BackupOutcome.EARLIER: f"{name} was published by an earlier try of this request",
+        BackupOutcome.UNCHANGED: f"nothing has changed since {name}; nothing was published",
+        BackupOutcome.PLANNED: (
             f"would publish {report.files:,} files ({report.bytes:,} bytes); by name and size {report.new_files:,} "
             f"({report.new_bytes:,} bytes) are new to the repository; nothing was published"
         ),

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: DiffReport) -> None:
     """Print the offsets that differ, the rows as a table, examples, and the verdict."""
-    from statecore.jobs.diff.report import Verdict
+    from statecore.jobs.diff.report import DiffVerdict
 
     console = result_console()
     for store in report.stores:
@@ -83,13 +83,13 @@ def show(report: DiffReport) -> None:
     for name, why in report.left_out.items():
         print_line(console, f"not compared: {name}: {why}", indent=0)
     total = report.counts
-    if report.verdict is Verdict.NOTHING:
+    if report.verdict is DiffVerdict.NOTHING:
         result = "nothing was compared"
-    elif report.verdict is Verdict.EQUAL:
+    elif report.verdict is DiffVerdict.EQUAL:
         result = "every row is equal"
     else:
         result = f"rows: {_in_words(total)}"
-        if report.verdict is Verdict.AT_OTHER_OFFSETS:
+        if report.verdict is DiffVerdict.AT_OTHER_OFFSETS:
             result += "; only in stores whose offsets differ"
     left = f", {len(report.left_out)} not compared" if report.left_out else ""
     print_line(console, f"{result}: {number_of(len(report.stores), 'store')}{left}, {report.seconds:.1f} s", indent=0)

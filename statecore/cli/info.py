@@ -322,11 +322,11 @@ def _show_changes(console: Console, changes: Changes) -> None:
 
 
 def _show_promotion(console: Console, done: PromoteReport | None) -> None:
-    from statecore.standby.promote.report import Verdict
+    from statecore.standby.promote.report import PromoteVerdict
 
     if done is None:
         return
-    promoted = sum(one.verdict is Verdict.PROMOTED for one in done.tasks)
+    promoted = sum(one.verdict is PromoteVerdict.PROMOTED for one in done.tasks)
     print_line(console, f"last promotion {_when_of(done.finished)}, {done.seconds:,.1f} s{_made_by(done)}", "bold")
     tasks = number_of(len(done.tasks), "task")
     print_line(console, f"from {done.standby_dir}: {promoted} of {tasks} promoted", indent=4)

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.errors import Invalid
-    from statecore.jobs.migrate.report import Outcome
+    from statecore.jobs.migrate.report import MigrationOutcome
     from statecore.jobs.migrate.run import run_migrate
 
     request = request_of(MigrateRequest, arguments)
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else "Nothing was changed."
     )
     report = output.run(run_migrate, request, engine, application_id=request.application_id)
-    code = Invalid.exit_code if report.outcome is Outcome.REFUSED else 0
+    code = Invalid.exit_code if report.outcome is MigrationOutcome.REFUSED else 0
     output.document({**report.to_json(), "exit_code": code})
     if not output.json:
         show(report)
@@ -51,7 +51,7 @@ def show(report: MigrateReport) -> None:
     from rich.text import Text
 
     from statecore.jobs.migrate import summary
-    from statecore.jobs.migrate.report import Outcome
+    from statecore.jobs.migrate.report import MigrationOutcome
 
     console = result_console()
     columns: tuple[str, ...] = ("store", "kind", "tasks", "what is done")
@@ -77,11 +77,11 @@ def show(report: MigrateReport) -> None:
             console.print(Text(f"{title}: {shortened_list(one.tasks)}: {one.what}"))
     changed = f"{report.changed} of {number_of(len(report.tasks), 'task')}"
     result = {
-        Outcome.PLANNED: f"plan {report.plan_id}: {changed} would be migrated; nothing was changed. Add --apply to "
-        "migrate",
-        Outcome.REFUSED: "refused; nothing was changed",
-        Outcome.UNCHANGED: _unchanged(report),
-        Outcome.MIGRATED: f"migrated {changed} in {report.seconds:.1f} s",
+        MigrationOutcome.PLANNED: f"plan {report.plan_id}: {changed} would be migrated; nothing was changed. Add "
+        "--apply to migrate",
+        MigrationOutcome.REFUSED: "refused; nothing was changed",
+        MigrationOutcome.UNCHANGED: _unchanged(report),
+        MigrationOutcome.MIGRATED: f"migrated {changed} in {report.seconds:.1f} s",
     }
     kept = f"; replaced tasks are kept in {report.kept} for a week" if report.kept else ""
     console.print(Text(result[report.outcome] + kept))

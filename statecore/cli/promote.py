@@ -42,16 +42,16 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def show(report: PromoteReport) -> None:
     from rich.text import Text
 
-    from statecore.standby.promote.report import Outcome, Verdict
+    from statecore.standby.promote.report import PromoteOutcome, PromoteVerdict
 
     console = result_console()
     columns = ("task", "verdict", "ahead by", "to restore", "stores", "why")
-    taken = [one for one in report.tasks if one.verdict is Verdict.PROMOTED]
+    promoted = [one for one in report.tasks if one.verdict is PromoteVerdict.PROMOTED]
     cells = [
         (
             one.task,
             str(one.verdict),
-            f"{one.ahead:,}" if one.verdict is Verdict.PROMOTED else "",
+            f"{one.ahead:,}" if one.verdict is PromoteVerdict.PROMOTED else "",
             "" if one.behind is None else f"{one.behind:,}",
             str(len(one.stores) or ""),
             one.why,
@@ -63,11 +63,12 @@ def show(report: PromoteReport) -> None:
     for one in report.tasks:
         for note in one.notes:
             console.print(Text(f"note: {one.task}: {note}"))
-    would = f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be promoted; nothing was changed"
+    would = f"{len(promoted)} of {number_of(len(report.tasks), 'task')} would be promoted; nothing was changed"
     result = {
-        Outcome.PLANNED: f"{would}. Apply the plan with --apply" if taken else "no task would be promoted",
-        Outcome.UNCHANGED: "nothing to do; nothing was changed",
-        Outcome.DONE: f"promoted {len(taken)} of {number_of(len(report.tasks), 'task')} in {report.seconds:.1f} s",
+        PromoteOutcome.PLANNED: f"{would}. Apply the plan with --apply" if promoted else "no task would be promoted",
+        PromoteOutcome.UNCHANGED: "nothing to do; nothing was changed",
+        PromoteOutcome.DONE: f"promoted {len(promoted)} of {number_of(len(report.tasks), 'task')} in "
+        f"{report.seconds:.1f} s",
     }
     kept = f"; the replaced tasks are kept in {report.kept} for a week" if report.kept else ""
     console.print(Text(result[report.outcome] + kept))

@@ -49,10 +49,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: RepairReport) -> None:
-    from statecore.jobs.repair.report import Outcome
+    from statecore.jobs.repair.report import RepairOutcome
 
     console = result_console()
-    done = report.outcome is Outcome.REPAIRED
+    done = report.outcome is RepairOutcome.REPAIRED
     console.print(f"{report.application_id} in {report.state_dir}", style="bold", markup=False)
     notes = sum(one["severity"] == "note" for one in report.found)
     among = f", including {number_of(notes, 'note')}" if notes else ""
@@ -86,11 +86,13 @@ def show(report: RepairReport) -> None:
     doubtful = any(one.doubts for one in report.rebuilt)
     approval = f" --approved {report.plan_id}, after a review of the warnings above" if doubtful else ""
     result = {
-        Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Apply it with --apply{approval}",
-        Outcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
-        Outcome.UNCHANGED: "nothing was changed: this repairs none of the findings that are left; see what to do above"
+        RepairOutcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Apply it with --apply{approval}",
+        RepairOutcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
+        RepairOutcome.UNCHANGED: "nothing was changed: this repairs none of the findings that are left; see what to "
+        "do above"
         if report.remaining
         else "nothing to repair",
-        Outcome.NOT_REPAIRED: "not repaired: there is no repair for the findings that are left; see what to do above",
+        RepairOutcome.NOT_REPAIRED: "not repaired: there is no repair for the findings that are left; see what to do "
+        "above",
     }
     print_line(console, result[report.outcome], indent=0)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedSnapshots:
     """The snapshots of the selected applications in a repository.
 
     Attributes:
@@ -62,7 +62,7 @@ class Published:
             console.print("  no snapshots")
 
 
-def look(url: str, wanted: str | None) -> Published:
+def look(url: str, wanted: str | None) -> PublishedSnapshots:
     """List the snapshots of one application, or of all for ``None``; an unreadable repository is part of the result."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.listing import list_application, list_applications, require_snapshots
@@ -72,11 +72,13 @@ def look(url: str, wanted: str | None) -> Published:
         repository = open_repository(url)
         if wanted is None:
             views = list_applications(repository)
-            return Published(repository.object_store.url, views, None, lambda: require_snapshots(repository, views))
+            return PublishedSnapshots(
+                repository.object_store.url, views, None, lambda: require_snapshots(repository, views)
+            )
         application = ApplicationRepository(repository, wanted)
         view = list_application(application)
     except StatecoreError as error:
-        return Published(url, (), error)
+        return PublishedSnapshots(url, (), error)
     if view.error is not None:
-        return Published(repository.object_store.url, [view], None)
-    return Published(repository.object_store.url, [view], None, application.head)
+        return PublishedSnapshots(repository.object_store.url, [view], None)
+    return PublishedSnapshots(repository.object_store.url, [view], None, application.head)

@@ -29,7 +29,7 @@ class Job:
 
     Attributes:
         home: where plan, report and attempt file are kept.
-        cpu: CPU seconds of this process in each of them.
+        cpu: CPU seconds of this process in each phase.
         brokers: advertised addresses, ``host:port`` each; workers are asked whether they reach them.
         ran_on: where the tasks run, known after the workers were checked.
         is_resumed: whether an earlier attempt had frozen the plan.

@@ -5,7 +5,7 @@
     python -m statecore.jobs.program VERB --report FILE --request JSON     processes of this machine do the work
     spark-submit spark_jobs/VERB.py --report FILE --request JSON           Spark's executors do
 
-With ``--here`` the parent process holds this process's standard input; when that is closed, this process exits. A
+With ``--local`` the parent process holds this process's standard input; when that is closed, this process exits. A
 checkpoint then starts no engine: this process plans, freezes the plan, and reads the tails if they are short. If they
 are long it exits with :data:`SPARK_NEEDED`; the same request under ``spark-submit`` resumes the frozen plan, so both
 read the same offsets and publish the same.
@@ -38,7 +38,7 @@ from statecore.system_errors import write_error
 from statecore.telemetry import metered
 
 SPARK_NEEDED = 64
-"""Exit code of a checkpoint with ``--here`` if the tails are long; no kind of error has it."""
+"""Exit code of a checkpoint with ``--local`` if the tails are long; no kind of error has it."""
 
 
 class Run(Protocol):
@@ -56,7 +56,7 @@ class Program:
         request: the class of its request, in the ``request`` module of its package.
         package: below ``statecore.jobs``; its ``run`` module has ``run_<package>``.
         has_engine: whether an engine runs its tasks.
-        plans_here: whether ``--here`` starts no engine.
+        plans_locally: whether ``--local`` starts no engine.
         options: of its own, by flag; each given one is an argument of the run.
     """
 
@@ -64,7 +64,7 @@ class Program:
     request: str
     package: str
     has_engine: bool = True
-    plans_here: bool = False
+    plans_locally: bool = False
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exit_code: Callable[[Any], int] = lambda _: 0
 
@@ -83,10 +83,13 @@ PROGRAMS: Mapping[str, Program] = {
         "Advance the newest snapshot of one application.",
         "CheckpointRequest",
         "checkpoint",
-        plans_here=True,
+        plans_locally=True,
         options={
             "--small-tail": {"type": int, "help": "number of offsets in all tails below which no engine is started"},
-            "--go-on": {"action": "store_true", "help": "resume the plan of --here, without a note about it"},
+            "--continues-own-plan": {
+                "action": "store_true",
+                "help": "resume the plan of --local, without a note about it",
+            },
         },
     ),
     "compact": Program("Merge runs of the newest snapshot.", "CompactRequest", "compact", has_engine=False),
@@ -123,7 +126,7 @@ def main(
     """
     options = vars(_parser(verb).parse_args(arguments))
     program = PROGRAMS[verb or options["verb"]]
-    if options["here"]:
+    if options["local"]:
         exit_with_parent_process()
     try:
         return reporting(options["report"], lambda: _run(program, options, spark, run))
@@ -163,17 +166,17 @@ def _with_options(parser: argparse.ArgumentParser, program: Program) -> argparse
     parser.add_argument("--request", required=True, help=f"a {program.request} as JSON")
     parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
     parser.add_argument("--master", help="the requested Spark master; running on another one is an error")
-    here = "start no engine; if one is needed, exit with 64" if program.plans_here else "start no Spark"
-    parser.add_argument("--here", action="store_true", help=f"end with the process that started it, and {here}")
+    local = "start no engine; if one is needed, exit with 64" if program.plans_locally else "start no Spark"
+    parser.add_argument("--local", action="store_true", help=f"end with the process that started it, and {local}")
     for flag, declared in program.options.items():
         parser.add_argument(flag, **declared)
     return parser
 
 
 def _engine(program: Program, options: Mapping[str, Any], spark: Callable[[str | None], Engine] | None) -> Engine:
-    if options["here"] and program.plans_here:
+    if options["local"] and program.plans_locally:
         return PlanOnlyEngine(options["master"])
-    return ProcessEngine() if spark is None or options["here"] else spark(options["master"])
+    return ProcessEngine() if spark is None or options["local"] else spark(options["master"])
 
 
 def reporting(report: Path, work: Callable[[], int]) -> int:

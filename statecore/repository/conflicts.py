@@ -20,10 +20,24 @@ it. Raises ``Fenced`` where they do not fit together."""
 
 @dataclass(frozen=True)
 class PublicationRequest:
-    """A publication request; see :meth:`statecore.repository.publication.Publication.publish`."""
+    """What a job publishes.
+
+    Attributes:
+        task_manifests: of the tasks that the job has built. A task of the newest snapshot that is not among them is
+            inherited, unless it is dropped.
+        drops_other_tasks: whether the job has built all of the application. Tasks of the newest snapshot that it has
+            not built are dropped then, and so are stores that it has not built of the tasks that it has.
+        tasks: all tasks that the application has now. Other tasks are dropped, and so are stores that the spec no
+            longer declares; each with a warning. ``None`` if the job does not know all tasks.
+        rebase: how to combine a task manifest with that of a task in the newest snapshot. Without it the job's own
+            replaces it, and is ``Fenced`` if another job has published the task since this one began.
+        refused: task and name of stores that the job did not use as bases, with evidence. Only these may end before
+            the store in the newest snapshot, if nobody has published them since.
+        read_positions: by inherited task, when the job found its changelogs without new records.
+    """
 
     task_manifests: tuple[TaskManifest, ...]
-    whole: bool
+    drops_other_tasks: bool
     tasks: Collection[str] | None
     rebase: Rebase | None
     refused: Collection[tuple[str, str]]
@@ -36,7 +50,9 @@ class PublicationRequest:
 
     def drops(self, task: str) -> bool:
         """Whether the publication drops a task that the job has not made."""
-        return task not in self.built and (self.whole or (self.tasks is not None and task not in self.tasks))
+        return task not in self.built and (
+            self.drops_other_tasks or (self.tasks is not None and task not in self.tasks)
+        )
 
 
 class Conflicts:

@@ -80,7 +80,7 @@ class StoredDatabase:
 
 
 @dataclass(frozen=True)
-class ChangelogEnd:
+class StoredEnd:
     """How far a store has applied one partition of its changelog, and the state of the log then."""
 
     topic: str
@@ -104,7 +104,7 @@ class StoreSnapshot:
     store: str
     kind: StoreKind
     identity: str  # hash of what it is made of (statecore.images.identity)
-    changelogs: tuple[ChangelogEnd, ...]  # ends by partition; one, except of a global store
+    changelogs: tuple[StoredEnd, ...]  # ends by partition; one, except of a global store
     isolation: str  # how the changelog was read: read_committed or read_uncommitted
     databases: tuple[StoredDatabase, ...] = ()  # the store's databases; none where the store is empty
     # when the ends were read, in ms since the epoch; None where it is unknown, as of a directory when records existed

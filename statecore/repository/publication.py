@@ -119,19 +119,28 @@ class Publication:
         self,
         task_manifests: Sequence[TaskManifest],
         *,
-        whole: bool,
+        drops_other_tasks: bool,
         tasks: Collection[str] | None = None,
         rebase: Rebase | None = None,
         refused: Collection[tuple[str, str]] = frozenset(),
         read_positions: Mapping[str, ReadPosition] | None = None,
-        hourly: bool = False,
+        checks_blobs_hourly: bool = False,
     ) -> Published | None:
-        """Publish what a job has built, or find what an earlier attempt published; ``None`` if nothing is left."""
+        """Publish what a job has built, or find what an earlier attempt published; ``None`` if nothing is left.
+
+        Args:
+            task_manifests, drops_other_tasks, tasks, rebase, refused, read_positions: see
+                :class:`statecore.repository.conflicts.PublicationRequest`.
+            checks_blobs_hourly: whether files are checked only by the first publication of an hour, which checks all
+                files of the written tasks as well. Otherwise every publication checks the files that it inherits.
+        """
         if (earlier := self.earlier()) is not None:
             return earlier
         check_consistent(task_manifests)
         self._faults.reach("publish.before-task-manifests")
-        wanted = PublicationRequest(tuple(task_manifests), whole, tasks, rebase, refused, read_positions or {})
+        wanted = PublicationRequest(
+            tuple(task_manifests), drops_other_tasks, tasks, rebase, refused, read_positions or {}
+        )
         current = self._begun
         for _ in range(_TRIES):
             self._conflicts.refuse(current, wanted)
@@ -148,7 +157,7 @@ class Publication:
             if published is not None:
                 return replace(
                     published,
-                    warnings=(*new.warnings, *self._warnings(current, new, published, hourly=hourly)),
+                    warnings=(*new.warnings, *self._warnings(current, new, published, hourly=checks_blobs_hourly)),
                     made_tasks=tuple(sorted(one.manifest.task for one in new.written)),
                     kept_tasks=tuple(sorted(new.kept)),
                     dropped_tasks=new.dropped,
@@ -174,7 +183,7 @@ class Publication:
             self._reader.task_manifests,
             self._spec,
             unchanged=wanted.built - {task_manifest.task for task_manifest in made},
-            whole=wanted.whole,
+            whole=wanted.drops_other_tasks,
             tasks=wanted.tasks,
             read_positions={
                 task: cut for task, cut in wanted.read_positions.items() if task not in changed | wanted.built

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from statecore.formats.topic_partition import is_same_topic
 from statecore.repository.application_repository import ReadTaskManifest
 from statecore.repository.compatibility import differences
-from statecore.repository.manifest import ChangelogEnd, Extent, StoreSnapshot, TaskManifest, TaskManifestReference
+from statecore.repository.manifest import Extent, StoredEnd, StoreSnapshot, TaskManifest, TaskManifestReference
 from statecore.repository.task_manifest_documents import encode_task_manifests
 from statecore.spec.model import ApplicationSpec
 
@@ -118,7 +118,7 @@ def task_manifest_blob(
     return blob, content, {**kept, **{one.task: one for one in placed}}
 
 
-def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
+def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple[StoreSnapshot, StoredEnd, int]]:
     """Stores that end before the published ones: the store, its end, and the published end.
 
     A recreated topic begins anew; a topic of unknown id is taken for the same. A versioned store that Kafka Streams

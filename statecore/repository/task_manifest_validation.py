@@ -19,8 +19,8 @@ from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.repository.manifest import (
     LAYOUT,
     OTHER_RELEASE,
-    ChangelogEnd,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -97,7 +97,7 @@ def _of_store(task: str, store: StoreSnapshot) -> Iterator[str]:
         yield from (f"{_database(database.segment)}: {why}" for why in _of_database(database, store))
 
 
-def _of_end(end: ChangelogEnd, store: StoreSnapshot, *, is_global: bool) -> Iterator[str]:
+def _of_end(end: StoredEnd, store: StoreSnapshot, *, is_global: bool) -> Iterator[str]:
     said = f"it has offset {end.offset} of {end.topic_partition}"
     if end.offset == OFFSET_UNKNOWN and not is_global:
         if any(database.runs for database in store.databases):

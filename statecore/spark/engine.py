@@ -60,7 +60,7 @@ class SparkWorkers:
     def name(self) -> str:
         return "Spark"
 
-    def are_here(self) -> bool:
+    def are_local(self) -> bool:
         return is_local(self._starting.context().master)
 
     def parallelism(self) -> int:

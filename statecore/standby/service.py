@@ -21,7 +21,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.standby.assigned_tasks import AssignedTasks
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases, sweep_bases
-from statecore.standby.message_limits import RoundReports
+from statecore.standby.log_dedup import RoundReports
 from statecore.standby.report import StandbyReport, StandbyTaskReport
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import TaskManager

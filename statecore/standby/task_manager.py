@@ -25,7 +25,7 @@ from statecore.progress import Clock
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases
-from statecore.standby.message_limits import Messages
+from statecore.standby.log_dedup import Messages
 from statecore.standby.report import StandbyMetrics, StandbyStoreReport, StandbyTaskReport
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends, ends_of_tasks
 from statecore.tasks.offset_sums import offset_sum
@@ -131,7 +131,7 @@ class TaskManager:
         self._spec, self._cluster, self._open_task, self._say = spec, cluster, open_task, say
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
-        self._less: Callable[[], None] = lambda: None
+        self._on_state_loss: Callable[[], None] = lambda: None
         self._messages = Messages(say)
         self._metrics = StandbyMetrics(metrics, spec.application_id, self.report)
 
@@ -152,7 +152,7 @@ class TaskManager:
 
     def on_state_loss(self, callback: Callable[[], None]) -> None:
         """Set a callback for when a task loses state that other members may count on."""
-        self._less = callback
+        self._on_state_loss = callback
 
     def add(self, name: str, role: Role = Role.STANDBY) -> None:
         """Add a task; an existing one only changes its role."""
@@ -286,7 +286,7 @@ class TaskManager:
         return self._ask_ends(self._cluster, self._spec, stores, epochs)
 
     def _count(self, one: _Entry, done: RoundResult) -> None:
-        has_less = not _refused(one.errors) >= _refused(done.failed)
+        has_lost_stores = not _refused(one.errors) >= _refused(done.failed)
         one.errors = {**{store: one.errors[store] for store in one.errors.keys() & done.skipped}, **done.failed}
         for changelog, followed in done.followed.items():
             one.records[changelog] = one.records.get(changelog, 0) + followed.records
@@ -297,15 +297,15 @@ class TaskManager:
             )
         elif not done.stale and not one.errors:
             self._messages.task_is_well(one.name)
-        if has_less:
-            self._less()
+        if has_lost_stores:
+            self._on_state_loss()
 
     def _rebuild(self, one: _Entry, task: StandbyTask, stale: Mapping[str, str]) -> None:
         for store, why in stale.items():
             self._say(f"Store {store} of task {one.name} is rebuilt from the start of its changelog: {why}.")
             task.rebuild(store)
             one.rebuilt[store] = one.rebuilt.get(store, 0) + 1
-            self._less()
+            self._on_state_loss()
 
     def _keep_stale(self, one: _Entry, stale: Mapping[str, str]) -> None:
         """Mark stores that the next round has to rebuild again; no process may start from them until then."""
@@ -328,7 +328,7 @@ class TaskManager:
         had = one.task is not None
         self._close(one)
         if had:
-            self._less()
+            self._on_state_loss()
 
     def _close(self, one: _Entry, *, forget: bool = True) -> StatecoreError | None:
         one.end_metrics()

@@ -37,7 +37,7 @@ from statecore.statedir.journal import VERIFIED, VERIFIED_JOURNAL, Journal, Jour
 from statecore.statedir.mounts import UNMOVABLE
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import check_placed
-from statecore.statedir.work_directory import JOURNAL, QUARANTINED, RECORD, REPLACED
+from statecore.statedir.work_directory import JOURNAL, RECORD, REPLACED, SET_ASIDE
 
 KEPT_FILES = "kept"
 """In the staging directory: files of old directories that are kept, by task."""
@@ -129,7 +129,7 @@ class JournalReplay:
         live, staged = self.directory.task_path(entry.task), self._staged(entry)
         if inode(live) != entry.new_inode:
             if not self._is_unchanged(entry):
-                self._quarantine_old(entry)
+                self._set_aside_old(entry)
                 return PlacementOutcome.LEFT_ALONE
             if inode(staged) != entry.new_inode or file_sizes(staged) != entry.files:
                 return self._put_back(entry)
@@ -218,10 +218,10 @@ class JournalReplay:
         sync_file(live.parent)
         return PlacementOutcome.PUT_BACK
 
-    def _quarantine_old(self, entry: JournalTask) -> None:
-        """Quarantine an old directory that was replaced by another process while the placement was interrupted."""
+    def _set_aside_old(self, entry: JournalTask) -> None:
+        """Set aside an old directory that was replaced by another process while the placement was interrupted."""
         for path in (self._staged(entry), self._aside(entry)):
             if entry.old_inode is not None and inode(path) == entry.old_inode:
-                kept = self.directory.work_path / QUARANTINED / self.journal.attempt / entry.task
+                kept = self.directory.work_path / SET_ASIDE / self.journal.attempt / entry.task
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 path.rename(kept)

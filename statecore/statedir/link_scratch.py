@@ -16,7 +16,7 @@ from pathlib import Path
 
 from statecore.filesystem import make_directories
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.work_directory import SCRATCH_PREFIX
+from statecore.statedir.work_directory import BACKUP_LINKS_PREFIX
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 _HELD = "held"
@@ -26,7 +26,7 @@ _MIN_AGE_SECONDS = 60.0
 @contextmanager
 def scratch(directory: StateDirectory) -> Iterator[Path]:
     """A directory on the file system of the state directory, removed at the end; also removes those of killed jobs."""
-    path = directory.work_path / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
+    path = directory.work_path / f"{BACKUP_LINKS_PREFIX}{uuid.uuid4().hex}"
     try:
         _sweep(directory.work_path)
         make_directories(path, 0o700)
@@ -42,7 +42,7 @@ def scratch(directory: StateDirectory) -> Iterator[Path]:
 
 
 def _sweep(work: Path) -> None:
-    for path in work.glob(f"{SCRATCH_PREFIX}*"):
+    for path in work.glob(f"{BACKUP_LINKS_PREFIX}*"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime < _MIN_AGE_SECONDS:
                 continue

@@ -60,23 +60,10 @@ from statecore.statedir.journal_replay import KEPT_FILES, JournalReplay, Placeme
 from statecore.statedir.link_scratch import is_in_use
 from statecore.statedir.mounts import refuse_unmovable, unmovable
 from statecore.statedir.open_stores import refuse_open_stores
-from statecore.statedir.placement_plan import PlacementPlan, plan_placement
-from statecore.statedir.placement_stores import SiblingStore, StoreImage
+from statecore.statedir.placement_plan import PlacementPlan
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import TaskAssembly
-from statecore.statedir.work_directory import REPLACED, SCRATCH_PREFIX, STAGING_PREFIX, entry_of
-
-__all__ = [
-    "PlacedTask",
-    "PlacementPlan",
-    "PlacementReport",
-    "RecoveryReport",
-    "SiblingStore",
-    "StoreImage",
-    "apply_placement",
-    "plan_placement",
-    "recover",
-]
+from statecore.statedir.work_directory import BACKUP_LINKS_PREFIX, REPLACED, STAGING_PREFIX, entry_of
 
 DAY = 86_400.0
 _KEEPS_REPLACED = 7 * DAY
@@ -293,7 +280,7 @@ def _is_dead(entry: Path, work: Path, clock: Callable[[], float]) -> bool:
         return entry.is_dir() and clock() - entry.stat().st_mtime > _KEEPS_REPLACED
     if entry_of(entry.name).is_kept:
         return False
-    if entry.name.startswith(SCRATCH_PREFIX) and is_in_use(entry):
+    if entry.name.startswith(BACKUP_LINKS_PREFIX) and is_in_use(entry):
         return False
     own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
     return own or clock() - _last_change(entry) > DAY

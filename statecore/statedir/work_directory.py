@@ -12,8 +12,8 @@ PLANS = "plans"
 JOURNAL = "journal.json"
 RECORD = "placed.json"
 
-QUARANTINED = "set-aside"
-"""Old directories that were replaced by the application while a placement was interrupted."""
+SET_ASIDE = "set-aside"
+"""Task directories as they were before a placement that was interrupted, which the application has replaced since."""
 
 REPLACED = "replaced"
 """Kept files of task directories that placements have replaced, by placement."""
@@ -43,8 +43,8 @@ UNOWNED = "unowned"
 STAGING_PREFIX = "placement-"
 """Prefix of the staging directories of placements."""
 
-SCRATCH_PREFIX = "snapshot-"
-"""Prefix of the directories with hard links of a snapshot."""
+BACKUP_LINKS_PREFIX = "snapshot-"
+"""Prefix of the directories with the hard links of a backup."""
 
 GLOBAL_NEW = "global-new"
 """Global stores that a runtime is building."""
@@ -96,7 +96,8 @@ ENTRIES = (
     WorkEntry(STAGING_PREFIX, "staging of a placement; the next job finishes and deletes it", is_prefix=True),
     WorkEntry(
         REPLACED,
-        "task directories that migrations and repairs have replaced; the first job after a week deletes them",
+        "task directories that migrations, repairs and promotions have replaced; the first job after a week deletes "
+        "them",
         is_kept=True,
         is_expected=True,
     ),
@@ -137,10 +138,10 @@ ENTRIES = (
         is_expected=True,
     ),
     WorkEntry(
-        QUARANTINED, "old task directories that the application had replaced itself; it can be deleted", is_kept=True
+        SET_ASIDE, "old task directories that the application had replaced itself; it can be deleted", is_kept=True
     ),
     WorkEntry(
-        SCRATCH_PREFIX,
+        BACKUP_LINKS_PREFIX,
         "hard links of a backup; the next backup deletes those of a killed one",
         is_prefix=True,
     ),

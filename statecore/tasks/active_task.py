@@ -52,7 +52,7 @@ class TaskState(Enum):
     RESTORING = "restoring"
     RUNNING = "running"
     FAILED = "failed"
-    RECYCLED = "handed over"
+    RECYCLED = "recycled"
     CLOSED = "closed"
 
 

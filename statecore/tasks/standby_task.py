@@ -320,7 +320,7 @@ class StandbyTask:
         if self._is_recycled:
             raise Invalid(
                 f"The stores of task {self.name} were given to another task; this standby task has none.",
-                code="stores-handed-over",
+                code="stores-recycled",
                 action="Use the other task.",
                 task=self.name,
             )

@@ -30,7 +30,7 @@ import pytest
 from statecore.changelog.ranges import OffsetRange, split_range
 from statecore.errors import Fenced
 from statecore.formats.task_id import TaskId
-from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.report import BackupOutcome, BackupReport
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.jobs.engine.in_process import InProcessEngine
@@ -193,7 +193,7 @@ class Campaign(RandomApplication):
         said, done = _told(plan or report), _told(report)
         different = {key: (said[key], done[key]) for key in done if said[key] != done[key]}
         assert not different, f"planned, and done: {different}"
-        assert (report.outcome is Outcome.UNCHANGED) == (report.snapshot == self.newest)
+        assert (report.outcome is BackupOutcome.UNCHANGED) == (report.snapshot == self.newest)
         self.counts(report.snapshot, taken, whole=not what and content.keys() >= newest.keys())
         return True
 

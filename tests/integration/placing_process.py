@@ -18,7 +18,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir import journal_replay as settlement
-from statecore.statedir.placement import SiblingStore, StoreImage, apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, recover
+from statecore.statedir.placement_plan import plan_placement
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 
 

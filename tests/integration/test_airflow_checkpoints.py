@@ -253,7 +253,7 @@ def jobs_of(server: AirflowServer, named: str) -> list[int]:
     for process in server.processes():
         with contextlib.suppress(OSError):
             said = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-            if b"--here" in said and named.encode() in b" ".join(said):
+            if b"--local" in said and named.encode() in b" ".join(said):
                 found.append(process)
     return found
 

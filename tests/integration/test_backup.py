@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.report import BackupOutcome, BackupReport
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.jobs.engine.in_process import InProcessEngine
@@ -99,13 +99,13 @@ def test_what_a_running_application_has_flushed_is_taken_and_another_instance_re
         files = directory.files(world.state_dir / world.application_id)
         report = snapshot(world, url)
         assert report.running
-        assert report.outcome is Outcome.PUBLISHED
+        assert report.outcome is BackupOutcome.PUBLISHED
         assert directory.files(world.state_dir / world.application_id) == files
         assert len(report.notes) >= 4, "stores that were not closed"
         taken = {(store.store, int(store.task[-1])): store for store in report.stores}
         assert len(taken) == 4
         assert all(store.written and store.tail > 0 and store.bytes > 0 for store in taken.values())
-        assert snapshot(world, url).outcome is Outcome.UNCHANGED, "nothing was flushed since"
+        assert snapshot(world, url).outcome is BackupOutcome.UNCHANGED, "nothing was flushed since"
         feed(world)
         before = world.answers(running)
 
@@ -140,7 +140,7 @@ def test_a_running_application_is_refused_under_exactly_once_where_it_has_flushe
         flush(running)
         assert refused(world, url) == ["uncommitted-rows"] * 4
         assert ApplicationRepository.open(url, world.application_id).read_head() is None
-    assert snapshot(world, url).outcome is Outcome.PUBLISHED
+    assert snapshot(world, url).outcome is BackupOutcome.PUBLISHED
 
 
 @pytest.mark.full
@@ -155,7 +155,7 @@ def test_a_running_application_that_has_flushed_nothing_is_taken_under_exactly_o
         topics.wait_until_consumed(world.servers, world.application_id, [world.input])
         after = world.answers(running)
         report = snapshot(world, url)
-        assert (report.running, report.outcome) == (True, Outcome.PUBLISHED)
+        assert (report.running, report.outcome) == (True, BackupOutcome.PUBLISHED)
         assert all(not store.written and store.tail > 0 for store in report.stores)
     world.lose()
     other = world.at(tmp_path / "other")
@@ -187,7 +187,7 @@ def test_offsets_of_a_recreated_topic_are_refused(shop: Shop) -> None:
         ("offset-beyond-log-end", task, "plain") for task in ("0_0", "0_1")
     }
     report = snapshot_of(shop, offline=True)
-    assert report.outcome is Outcome.PUBLISHED
+    assert report.outcome is BackupOutcome.PUBLISHED
     assert {store.tail for store in report.stores} == {-1}
 
 

@@ -69,7 +69,7 @@ class Job:
 
     @classmethod
     def here(cls, shop: Shop | Asked, request_id: str, *arguments: str) -> Job:
-        return cls(shop, request_id, ["-m", "statecore.jobs.program", "checkpoint", "--here"], *arguments)
+        return cls(shop, request_id, ["-m", "statecore.jobs.program", "checkpoint", "--local"], *arguments)
 
     def ends(self) -> tuple[int, dict[str, Any]]:
         """Exit code and report."""
@@ -104,7 +104,14 @@ def test_a_long_tail_is_planned_here_and_read_by_spark_and_what_is_published_is_
     assert twin.ends()[0] == SPARK_NEEDED
     assert marker_age(shop.app_repository, time.time()) is not None, "a schedule waits"
     shop.write(50)  # what comes later is not read: the plan is frozen
-    program = [str(ROOT / "spark_jobs" / "checkpoint.py"), "--small-tail", "1", "--go-on", "--master", "local[1]"]
+    program = [
+        str(ROOT / "spark_jobs" / "checkpoint.py"),
+        "--small-tail",
+        "1",
+        "--continues-own-plan",
+        "--master",
+        "local[1]",
+    ]
     spark = Job(shop, "long", program)
     code, report = spark.ends()
     assert code == 0, spark.said

@@ -305,7 +305,7 @@ class Apart:
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[Workers]:
         with InProcessEngine().start(job, spec) as workers:
-            workers.are_here = lambda: False  # type: ignore[method-assign]
+            workers.are_local = lambda: False  # type: ignore[method-assign]
             yield workers
 
 

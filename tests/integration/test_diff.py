@@ -18,7 +18,7 @@ import rocksdict
 
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
-from statecore.jobs.diff.report import DiffReport, Only, Verdict
+from statecore.jobs.diff.report import DiffReport, DiffVerdict, Only
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import Difference, RowCounts
 from statecore.jobs.diff.run import run_diff
@@ -122,7 +122,7 @@ def test_lost_updates_are_found_by_store_task_and_segment(world: KindsWorld, cop
         ),
         ("0_0", "timestamped-key-value"): RowCounts(missing=lost),
     }
-    assert report.verdict is Verdict.DIFFERENT
+    assert report.verdict is DiffVerdict.DIFFERENT
     found = {store.store: store for store in report.stores}
     (of_segment,) = found["window"].compared.segments
     assert (of_segment.segment, of_segment.counts.missing) == (int(segment.rpartition(".")[2]), 1)
@@ -142,9 +142,9 @@ def test_a_snapshot_equals_its_directory_and_differs_from_a_changed_copy(
     published = run_backup(taken)
     before = left(copy)
     report = diff(world, copy, with_snapshot="newest", repository=repository, tasks=("0_1",))
-    assert (report.verdict, counts(report)) == (Verdict.EQUAL, {})
+    assert (report.verdict, counts(report)) == (DiffVerdict.EQUAL, {})
     assert published.snapshot in report.reference
-    assert {store.verdict for store in report.stores} == {Verdict.EQUAL}
+    assert {store.verdict for store in report.stores} == {DiffVerdict.EQUAL}
     assert left(copy) == before
 
     (key, _), *_ = world.rows()["0_1", "session/" + segment_of(world, "0_1", "session")]["default"]
@@ -175,12 +175,12 @@ def test_a_store_that_is_behind_is_held_against_the_log_up_to_its_own_offset(bro
         run_restore(RestoreRequest(spec=shop.spec, state_dir=str(tmp_path / name)), InProcessEngine())
     behind = {"spec": shop.spec, "state_dir": str(tmp_path / "behind")}
     report = run_diff(DiffRequest(**behind, with_changelog=True), InProcessEngine())
-    assert report.verdict is Verdict.EQUAL
+    assert report.verdict is DiffVerdict.EQUAL
     assert report.counts.equal > 0
     assert all(store.offsets == store.reference_offsets for store in report.stores)
 
     report = run_diff(DiffRequest(**behind, with_state_dir=str(tmp_path / "there")), InProcessEngine())
-    assert report.verdict is Verdict.AT_OTHER_OFFSETS
+    assert report.verdict is DiffVerdict.AT_OTHER_OFFSETS
     assert report.counts.missing or report.counts.different
 
 
@@ -211,7 +211,7 @@ def test_spark_builds_and_compares(world: KindsWorld, copy: Path, tmp_path: Path
     with spark_context("tests", "local[2]"):
         assert (
             main(["--report", str(report), "--request", request], verb="diff", spark=SparkEngine)
-            == Verdict.DIFFERENT.exit_code
+            == DiffVerdict.DIFFERENT.exit_code
         )
     assert found_by_spark(report, copy)["ran_on"]["master"] == "local[2]"
 
@@ -240,7 +240,7 @@ def test_executors_of_a_cluster_build_and_compare(
         text=True,
         timeout=1200,
     )
-    assert done.returncode == Verdict.DIFFERENT.exit_code, done.stdout + done.stderr
+    assert done.returncode == DiffVerdict.DIFFERENT.exit_code, done.stdout + done.stderr
     report = found_by_spark(tmp_path / "report.json", copy)
     assert (report["ran_on"]["master"], report["ran_on"]["executors"]) == (spark_cluster.master, 2)
     (mine,) = [one for one in spark_cluster.applications() if one["id"] not in known]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.report import BackupOutcome, BackupReport
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
-from statecore.jobs.diff.report import Verdict
+from statecore.jobs.diff.report import DiffVerdict
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.run import run_diff
 from statecore.jobs.engine.in_process import InProcessEngine
@@ -148,12 +148,12 @@ def test_an_instance_started_from_a_backup_restores_nothing_and_answers_as_befor
 ) -> None:
     files = directory.files(lived.world.directory)
     report = snapshot(lived, url)
-    assert report.outcome is Outcome.PUBLISHED
+    assert report.outcome is BackupOutcome.PUBLISHED
     assert not report.running
     assert all(store.tail <= 1 for store in report.stores), "a commit marker at most"
     assert directory.files(lived.world.directory) == files
     assert {store.store for store in report.stores} == lived.stores()
-    assert snapshot(lived, url).outcome is Outcome.UNCHANGED
+    assert snapshot(lived, url).outcome is BackupOutcome.UNCHANGED
 
     other = lived.at(tmp_path / "other")
     fetch(other, url, versioned=VersionedStart.LATEST)
@@ -201,7 +201,7 @@ def test_every_store_is_what_its_changelog_says(lived: Lived) -> None:
     request = DiffRequest(spec=lived.world.spec(), state_dir=str(state_dir), with_changelog=True, transaction_wait=5.0)
     report = run_diff(request, InProcessEngine())
     assert left(state_dir) == before
-    assert report.verdict is Verdict.EQUAL
+    assert report.verdict is DiffVerdict.EQUAL
     assert {(one.task, one.store): one.counts for one in report.stores if not one.counts.are_equal} == {}
     assert {store.store for store in report.stores} == lived.stores()
     for store in report.stores:

@@ -25,7 +25,9 @@ from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import load_spec
-from statecore.statedir.placement import SiblingStore, StoreImage, apply_placement, plan_placement
+from statecore.statedir.placement import apply_placement
+from statecore.statedir.placement_plan import plan_placement
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness import topics

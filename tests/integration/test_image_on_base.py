@@ -20,7 +20,9 @@ from statecore.images.model import BaseDatabases
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.database_state import read_database_state
-from statecore.statedir.placement import StoreImage, apply_placement, plan_placement
+from statecore.statedir.placement import apply_placement
+from statecore.statedir.placement_plan import plan_placement
+from statecore.statedir.placement_stores import StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.broker import Broker

@@ -140,7 +140,7 @@ def test_kafka_streams_restores_only_the_tail_after_a_promoted_copy(
 
     code, report = handing.promote("--apply")
 
-    assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"taken"})
+    assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"promoted"})
     said = "is created empty" if how == "killed" else "restores versioned-key-value from the start"
     noted = [one["task"] for one in report["tasks"] if any(said in note for note in one["notes"])]
     assert noted == [one["task"] for one in report["tasks"] if "key-value" in one["stores"]]  # of the same tasks
@@ -165,7 +165,7 @@ def test_an_older_release_restores_the_tail_after_a_promoted_and_migrated_copy(f
     tail = handing.counts(copied)
     fingerprints = {path.name: fingerprint(path) for path in world.directory.glob("*_*")}
     code, report = handing.promote("--apply")  # it is there, and further
-    assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"left"})
+    assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"kept"})
     assert {path.name: fingerprint(path) for path in world.directory.glob("*_*")} == fingerprints
 
     for checkpoint in world.directory.glob("*_*/.checkpoint"):
@@ -231,4 +231,4 @@ def test_a_copy_of_a_topic_that_was_created_again_is_refused_and_what_is_there_s
         assert "clicks" in task["why"]
         assert not (live / shop.application_id / "0_0").exists()
     done = statecore_here(*words, "--offline")
-    assert (done.returncode, json.loads(done.stdout)["tasks"][0]["verdict"]) == (0, "taken")
+    assert (done.returncode, json.loads(done.stdout)["tasks"][0]["verdict"]) == (0, "promoted")

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.statedir.file_trees import fingerprint
@@ -466,7 +466,11 @@ def test_nothing_else_is_found_changed_or_restored(
     assert done.run.answers == world.truth
     expected = {(case.store, case.partition): case.left_to_restore for case in world.cases if case.left_to_restore}
     assert {place: records for place, records in done.run.restored.items() if records} == expected
-    assert (done.plan.outcome, done.report.outcome, done.report.remaining) == (Outcome.PLANNED, Outcome.REPAIRED, ())
+    assert (done.plan.outcome, done.report.outcome, done.report.remaining) == (
+        RepairOutcome.PLANNED,
+        RepairOutcome.REPAIRED,
+        (),
+    )
     assert world.doctor(done.state_dir) == (0, set())
 
 

@@ -11,7 +11,7 @@ import yaml
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.report import Outcome
+from statecore.jobs.repair.report import RepairOutcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from tests.harness import damaging
@@ -59,7 +59,7 @@ def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
         RepairRequest(application_id=application_id, state_dir=str(repaired), spec_path=str(spec), apply=True),
         InProcessEngine(),
     )
-    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (RepairOutcome.REPAIRED, ())
     world.state_dir = repaired
     assert decode_checkpoint((world.directory / "global" / ".checkpoint").read_bytes(), "it") == said
     for release in ("4.2", NEWEST):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.report import Outcome
+from statecore.jobs.repair.report import RepairOutcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from tests.harness import damaging, jars
@@ -110,7 +110,7 @@ def test_files_that_the_application_may_not_use_end_its_start_until_they_are_giv
         kept = state_of(application)
         report = run_repair(_request(harmed), InProcessEngine())
         assert (report.outcome, [(one.task, one.codes) for one in report.repaired], report.remaining) == (
-            Outcome.REPAIRED,
+            RepairOutcome.REPAIRED,
             [(TASK, ("rights",))],
             (),
         )

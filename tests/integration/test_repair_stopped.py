@@ -18,7 +18,7 @@ import yaml
 from statecore.errors import Capacity, Invalid, StatecoreError
 from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, RESTORE_POINTS, VARIABLE
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.statedir.file_trees import fingerprint
@@ -122,7 +122,7 @@ def test_a_repair_that_was_killed_and_is_run_again_is_complete(damaged: Damaged,
     before = _tasks(place, damaged)
     assert _killed(damaged, place, point) == -signal.SIGKILL
     report = damaged.repair(place)
-    wanted = Outcome.UNCHANGED if point in NOTHING_LEFT else Outcome.REPAIRED
+    wanted = RepairOutcome.UNCHANGED if point in NOTHING_LEFT else RepairOutcome.REPAIRED
     assert (report.outcome, report.remaining) == (wanted, ()), (report.repaired, report.rebuilt)
     application = place / damaged.world.application_id
     assert not (application / "0_0" / ".checkpoint").exists()
@@ -134,7 +134,7 @@ def test_a_repair_that_was_killed_and_is_run_again_is_complete(damaged: Damaged,
     assert all(str(path.parent) in said for path in kept)
     if point == CLEANED:
         _a_week_later(application)
-        assert damaged.repair(place).outcome is Outcome.UNCHANGED
+        assert damaged.repair(place).outcome is RepairOutcome.UNCHANGED
         assert not [*(application / ".statecore" / "replaced").iterdir()]
     if point in OPENED:
         assert damaged.world.at(place).reopen() == (damaged.right, damaged.behind)
@@ -175,7 +175,7 @@ def test_without_room_or_the_right_to_write_nothing_is_changed(
         place = damaged.copy(disk.path / "state")
         before = _tasks(place, damaged)
         relieve = hinder(disk)
-        assert damaged.repair(place, apply=False).outcome is Outcome.PLANNED, "to look needs neither"
+        assert damaged.repair(place, apply=False).outcome is RepairOutcome.PLANNED, "to look needs neither"
         with raises(kind, code):
             damaged.repair(place)
         assert _tasks(place, damaged) == before

@@ -16,7 +16,7 @@ from statecore.errors import Invalid
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.repository.repository import create_repository
@@ -73,9 +73,9 @@ def repair(world: World, **asked: Any) -> RepairReport:
 def assert_repaired(world: World, expected: Answers) -> None:
     """After a repair it answers as expected, and nothing is restored."""
     plan = repair(world)
-    assert (plan.outcome, plan.remaining) == (Outcome.PLANNED, ())
+    assert (plan.outcome, plan.remaining) == (RepairOutcome.PLANNED, ())
     report = repair(world, apply=True, approved=plan.plan_id)
-    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (RepairOutcome.REPAIRED, ())
     assert found(world) == (0, {})
     assert world.reopen() == (expected, 0)
 

@@ -19,7 +19,7 @@ from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult
 from statecore.jobs.pipeline.read_stage import read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.planner import plan_reads
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
 from statecore.spec.model import ApplicationSpec
@@ -75,7 +75,7 @@ def spec(broker: Broker) -> ApplicationSpec:
 def plan(spec: ApplicationSpec, tmp_path_factory: pytest.TempPathFactory) -> RestorePlan:
     request = RestoreRequest(state_dir=str(tmp_path_factory.mktemp("state")), spec={}, memory_budget=BUDGET)
     with Cluster(spec.bootstrap_servers, spec.kafka) as cluster:
-        return plan_restore(cluster, spec, request, parallelism=lambda: 4)[0]
+        return plan_reads(cluster, spec, request, parallelism=lambda: 4)[0]
 
 
 @pytest.fixture(scope="module")

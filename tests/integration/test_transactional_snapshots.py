@@ -15,7 +15,7 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.report import BackupOutcome, BackupReport
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.jobs.fetch.request import FetchRequest
@@ -52,7 +52,9 @@ def snapshot_of_running(
     while True:
         try:
             report = snapshot(world, url, *STORES)
-            if report.outcome is Outcome.PUBLISHED and (not lowered or any(store.written for store in report.stores)):
+            if report.outcome is BackupOutcome.PUBLISHED and (
+                not lowered or any(store.written for store in report.stores)
+            ):
                 assert report.running
                 return report
         except (Invalid, Fenced, Retryable):
@@ -64,7 +66,7 @@ def snapshot_of_running(
 
 def can_be_taken(world: AbortingApplication, url: str) -> bool:
     try:
-        return snapshot(world, url, *STORES, plan_only=True).outcome is Outcome.PLANNED
+        return snapshot(world, url, *STORES, plan_only=True).outcome is BackupOutcome.PLANNED
     except Invalid:
         return False
 
@@ -236,7 +238,7 @@ def test_a_directory_that_was_killed_in_a_transaction_is_taken_and_restores_the_
     assert len(refused.value.context["problems"]) == world.partitions, "the versioned store of each task"
     report = snapshot(world, url, *STORES)
     assert not report.running
-    assert report.outcome in (Outcome.PUBLISHED, Outcome.UNCHANGED)
+    assert report.outcome in (BackupOutcome.PUBLISHED, BackupOutcome.UNCHANGED)
     offsets = offsets_of(report)
     assert sum(tails(offsets, committed).values()) > 0
 

@@ -74,7 +74,7 @@ def test_a_segment_that_a_kill_left_unfinished_stops_no_fail_over(fleet: Fleet, 
     shutil.rmtree(world.state_dir)
     shutil.copytree(saved, world.state_dir)
     code, report = handing.promote("--apply")
-    assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"taken"})
+    assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"promoted"})
     assert not any(one.exists() for one in unfinished)
     with world.on(VERSION) as running:
         assert world.restored(running) == tail

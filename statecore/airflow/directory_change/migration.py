@@ -15,7 +15,7 @@ from statecore.airflow.form import spark_params
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.migrate import summary
-from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, Outcome
+from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, MigrationOutcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.summary import CombinedChange
 
@@ -75,7 +75,7 @@ class Migration(Change):
         return cell(", ".join(plan["seen"])), f"{plan['changed']:,} of {plan['tasks']:,}{rewritten}"
 
     def problem(self, step: Step, report: MigrateReport, where: str, report_file: Path) -> StatecoreError | None:
-        if report.outcome is Outcome.REFUSED:
+        if report.outcome is MigrationOutcome.REFUSED:
             why = reasons(report)
             more = [f"and {len(why) - _REASONS:,} more"] if len(why) > _REASONS else []
             lines = "\n".join(f"  {line}" for line in [*why[:_REASONS], *more])
@@ -85,7 +85,7 @@ class Migration(Change):
                 action="Do what each line says, then clear this task; nothing was changed.",
                 report=str(report_file),
             )
-        if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
+        if step is Step.VERIFY and report.outcome is not MigrationOutcome.UNCHANGED:
             return Corrupted(
                 f"{where} was migrated to Kafka Streams {report.to}, but something is left to do.",
                 code="migration-incomplete",

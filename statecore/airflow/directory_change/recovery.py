@@ -12,7 +12,7 @@ from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.releases import CURRENT, GLOBAL
 from statecore.jobs.migrate.summary import CombinedChange
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
-from statecore.jobs.repair.report import REPAIR_REPORT, Outcome, RepairReport
+from statecore.jobs.repair.report import REPAIR_REPORT, RepairOutcome, RepairReport
 
 _FINDINGS = 20
 """Number of findings in the message of a failed task; the report has all of them."""
@@ -76,14 +76,14 @@ class Recovery(Change):
         left = "".join(
             f"\n  {one['what']} [{one['code']}] What to do: {one['remedy']}" for one in report.remaining[:_FINDINGS]
         )
-        if step is Step.PLAN and report.outcome is Outcome.NOT_REPAIRED:
+        if step is Step.PLAN and report.outcome is RepairOutcome.NOT_REPAIRED:
             return Invalid(
                 f"Global stores of {where} cannot be repaired: there is no repair for these findings.{left}",
                 code="recovery-impossible",
                 action="Do what each line says, then clear this task; nothing was changed.",
                 report=str(report_file),
             )
-        if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
+        if step is Step.VERIFY and report.outcome is not RepairOutcome.UNCHANGED:
             return Corrupted(
                 f"Global stores of {where} were recovered, but something is left to do.{left}",
                 code="recovery-incomplete",

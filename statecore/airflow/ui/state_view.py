@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from statecore.jobs.attempt import Instance
-from statecore.jobs.history.report_head import Outcome, ReportHead, RestoredPartition
+from statecore.jobs.history.report_head import ReportHead, ReportOutcome, RestoredPartition
 from statecore.jobs.history.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
 
 APPLICATIONS_A_PAGE = 10
@@ -30,7 +30,7 @@ class Filter:
     """
 
     text: str = ""
-    outcome: Outcome | None = None
+    outcome: ReportOutcome | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -25,7 +25,7 @@ from statecore.airflow.settings import Settings
 from statecore.airflow.ui.pages import protected_app, render
 from statecore.airflow.ui.state_view import Filter, application_page, instance_page, report_page
 from statecore.jobs.attempt import Instance
-from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import InstanceReports, ReportIndex
 from statecore.jobs.history.restored_store import restored_stores
 
@@ -95,7 +95,7 @@ def _index() -> ReportIndex:
 
 
 def _filter(text: str, state: str) -> Filter:
-    return Filter(text.strip(), Outcome(state) if state else None)
+    return Filter(text.strip(), ReportOutcome(state) if state else None)
 
 
 def _instance_document(one: InstanceReports) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.stores import Problems, Refuse, StoreKey
 from statecore.jobs.job import Job
-from statecore.repository.manifest import ChangelogEnd
+from statecore.repository.manifest import StoredEnd
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
 
@@ -36,7 +36,7 @@ class Logs:
         retentions: delete retention of each topic; empty if the cluster gave no time.
     """
 
-    ends: Mapping[StoreKey, tuple[ChangelogEnd, ...]]
+    ends: Mapping[StoreKey, tuple[StoredEnd, ...]]
     read_ms: int | None = None
     partitions: Mapping[str, int] | None = None
     only_markers: Collection[OffsetRange] = ()
@@ -123,18 +123,18 @@ def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Refuse) -> Non
 
 def _ends_of(
     store: StoreCopy, topics: Mapping[str, TopicDescription], offsets: Mapping[TopicPartition, LogOffsets]
-) -> Iterator[ChangelogEnd]:
+) -> Iterator[StoredEnd]:
     for partition, offset in _sorted_offsets(store):
         log, topic_id = offsets[partition], topics[partition.topic].topic_id
         end = _end(store, partition, offset).end
-        yield ChangelogEnd(*partition, topic_id, offset, end, log.log_start, log.log_end, log.leader_epoch)
+        yield StoredEnd(*partition, topic_id, offset, end, log.log_start, log.log_end, log.leader_epoch)
 
 
-def _tail(end: ChangelogEnd) -> OffsetRange:
+def _tail(end: StoredEnd) -> OffsetRange:
     return OffsetRange(end.topic, end.partition, end.end, end.log_end)
 
 
-def _check(store: StoreCopy, end: ChangelogEnd, refuse: Refuse) -> None:
+def _check(store: StoreCopy, end: StoredEnd, refuse: Refuse) -> None:
     if end.offset == OFFSET_UNKNOWN:
         return
     what = f"{store.selected.name} has offset {end.offset} of {end.topic_partition}, and the log"
@@ -161,7 +161,7 @@ def _sorted_offsets(store: StoreCopy) -> list[tuple[TopicPartition, int]]:
     return sorted(store.offsets.items())
 
 
-def _end(store: StoreCopy, partition: TopicPartition, offset: int) -> ChangelogEnd:
+def _end(store: StoreCopy, partition: TopicPartition, offset: int) -> StoredEnd:
     """Convert an offset to an end; a global store records the next offset already."""
     end = 0 if offset == OFFSET_UNKNOWN else offset + (store.selected.changelog is not None)
-    return ChangelogEnd(*partition, "", offset, end)
+    return StoredEnd(*partition, "", offset, end)

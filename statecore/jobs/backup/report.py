@@ -11,7 +11,7 @@ from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
 
 
-class Outcome(StrEnum):
+class BackupOutcome(StrEnum):
     """Outcome of a backup."""
 
     PUBLISHED = "published"
@@ -57,7 +57,7 @@ class BackupReport(Attempt):
 
     finished: str
     repository: str
-    outcome: Outcome
+    outcome: BackupOutcome
     snapshot: str = ""
     identity: str = ""
     running: bool = False

@@ -13,7 +13,7 @@ from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.files import Files
 from statecore.jobs.backup.link import LinkedStores
 from statecore.jobs.backup.newest_snapshot import NewestSnapshot, equivalent_databases, has_file
-from statecore.jobs.backup.report import BackupReport, Outcome, StoreBackup
+from statecore.jobs.backup.report import BackupOutcome, BackupReport, StoreBackup
 from statecore.jobs.backup.stores import StoreKey
 from statecore.jobs.job import Job
 from statecore.repository.manifest import StoredDatabase
@@ -22,7 +22,7 @@ from statecore.repository.upload import LocalFile
 
 def backup_report(
     job: Job,
-    outcome: Outcome,
+    outcome: BackupOutcome,
     linked: LinkedStores | None = None,
     *,
     snapshot: str = "",

@@ -26,7 +26,7 @@ from statecore.jobs.backup.changelog_check import check_changelogs
 from statecore.jobs.backup.files import hashed_files, upload_files
 from statecore.jobs.backup.link import link_stores
 from statecore.jobs.backup.newest_snapshot import is_unchanged, read_newest, refuse_older, verify_files
-from statecore.jobs.backup.report import BackupReport, Outcome
+from statecore.jobs.backup.report import BackupOutcome, BackupReport
 from statecore.jobs.backup.report_stores import backup_report, planned_stores, published_stores
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.task_manifests import is_whole, publication_of, task_manifests_of
@@ -58,7 +58,7 @@ class _Backup(Job):
             publication = publication_of(self)
             earlier = publication.earlier()
         if earlier is not None:
-            return backup_report(self, Outcome.EARLIER, snapshot=earlier.snapshot, identity=earlier.identity)
+            return backup_report(self, BackupOutcome.EARLIER, snapshot=earlier.snapshot, identity=earlier.identity)
         if not self.request.plan_only:
             self.repository.check_writable()
         with ExitStack() as until_done:
@@ -72,7 +72,7 @@ class _Backup(Job):
             newest = read_newest(self.repository, linked.tasks)
             if self.request.plan_only:
                 stores = planned_stores(copies, logs, linked.listed, newest)
-                return backup_report(self, Outcome.PLANNED, linked, stores=stores, notes=self.notes)
+                return backup_report(self, BackupOutcome.PLANNED, linked, stores=stores, notes=self.notes)
             with self.phase("hash"):
                 files = hashed_files(copies, self.progress)
             self.faults.reach("backup.after-hashes")
@@ -96,14 +96,18 @@ class _Backup(Job):
                 uploaded.databases.values()
             )
             if newest.manifest is not None and has_all:
-                outcome, snapshot, identity = Outcome.UNCHANGED, newest.manifest.snapshot, newest.manifest.identity
+                outcome, snapshot, identity = (
+                    BackupOutcome.UNCHANGED,
+                    newest.manifest.snapshot,
+                    newest.manifest.identity,
+                )
             else:
                 with self.phase("publish"):
-                    published = publication.publish(manifests, whole=whole)
+                    published = publication.publish(manifests, drops_other_tasks=whole)
                 assert published is not None  # there are task manifests, and none is rebased
                 for warning in published.warnings:
                     self._warn(warning)
-                outcome, snapshot, identity = Outcome.PUBLISHED, published.snapshot, published.identity
+                outcome, snapshot, identity = BackupOutcome.PUBLISHED, published.snapshot, published.identity
             return backup_report(
                 self,
                 outcome,

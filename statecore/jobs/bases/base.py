@@ -21,7 +21,7 @@ from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import BaseDatabases, segment_order
 from statecore.jobs.pipeline.store_to_build import BaseDirectory
-from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
+from statecore.repository.manifest import StoredEnd, StoreSnapshot
 from statecore.words import shortened_list
 
 Key = tuple[str, str]
@@ -55,7 +55,7 @@ class Base:
     databases: Mapping[int | None, str] = field(default_factory=dict)
 
     @property
-    def is_here(self) -> bool:
+    def is_directory(self) -> bool:
         """Whether it is in the state directory."""
         return self.snapshot is None
 
@@ -95,7 +95,7 @@ class Base:
         return Base(name, ends, segments, stream_time, store)
 
 
-def base_end(end: ChangelogEnd, read_at_ms: int | None, delete_retention_ms: int | None) -> BaseEnd:
+def base_end(end: StoredEnd, read_at_ms: int | None, delete_retention_ms: int | None) -> BaseEnd:
     """An end of a snapshot's store, with the time it was read and the delete retention at that time."""
     return BaseEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, read_at_ms, delete_retention_ms)
 

@@ -42,8 +42,8 @@ class SnapshotBases:
             for reference in newest.task_manifests:
                 self._task_manifests[newest.snapshot, reference.task] = task_manifests[reference.task]
 
-    def counts(self, snapshot: str) -> bool:
-        """Whether a snapshot is valid."""
+    def has(self, snapshot: str) -> bool:
+        """Whether a snapshot is named by the head, and so is valid."""
         return any(one.snapshot == snapshot for one in self._entries)
 
     def named(self, key: Key, snapshot: str) -> Base | None:

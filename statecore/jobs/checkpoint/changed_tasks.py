@@ -54,7 +54,7 @@ def oldest_read_at(manifest: Manifest, tasks: Iterable[str]) -> int | None:
 def changed_tasks(
     planned: CheckpointPlan,
     publication: Publication,
-    compared: Collection[Key] = frozenset(),
+    reconciled: Collection[Key] = frozenset(),
     is_dropped: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
     """Which tasks changed; a log that went on without a new record counts as a change."""
@@ -74,7 +74,7 @@ def changed_tasks(
         elif base is None or manifest is None or base.name != manifest.snapshot:
             is_changed = True
         else:
-            is_changed = key in compared or any(part.start < part.end for part in of_store)
+            is_changed = key in reconciled or any(part.start < part.end for part in of_store)
         (changed if is_changed else quiet).add(key[0])
         if not all(part.reaches_log_end or part.restored_by_kafka_streams for part in of_store):
             lagging.add(key[0])

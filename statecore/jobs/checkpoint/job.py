@@ -10,8 +10,8 @@ from statecore.errors import Reason
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.plan import CheckpointPlan
+from statecore.jobs.checkpoint.reconcile.store import ReconciledStore
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.store_comparison import ComparedStore
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.job import Job
@@ -34,17 +34,17 @@ class Tails:
 
     Attributes:
         read: what is appended to the bases.
-        compared: the stores that were compared with their whole changelogs; their differences are in ``read``.
+        reconciled: the stores that were compared with their whole changelogs; their differences are in ``read``.
     """
 
     planned: CheckpointPlan
     read: ReadResult
-    compared: Mapping[Key, ComparedStore] = field(default_factory=dict)
+    reconciled: Mapping[Key, ReconciledStore] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """For the report."""
-        return (*self.planned.notes, *map(str, self.compared.values()))
+        return (*self.planned.notes, *map(str, self.reconciled.values()))
 
 
 class CheckpointJob(Job):
@@ -52,7 +52,7 @@ class CheckpointJob(Job):
 
     Attributes:
         small_tail: total offsets of all tails below which this process reads them itself.
-        go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
+        continues_own_plan: whether this attempt resumes the plan of its own first process, and has no note about that.
         refused: bases that must not be used, with the reason; each round of planning and reading may add some.
     """
 
@@ -62,12 +62,12 @@ class CheckpointJob(Job):
         engine: Engine,
         small_tail: int,
         *,
-        go_on: bool = False,
+        continues_own_plan: bool = False,
         refused: Mapping[tuple[Key, str], Reason] = MappingProxyType({}),
     ) -> None:
         super().__init__(context, home_of(context), activity(context.request))
         self.request, self.repository = context.request, context.repository
-        self.engine, self.small_tail, self.go_on = engine, small_tail, go_on
+        self.engine, self.small_tail, self.continues_own_plan = engine, small_tail, continues_own_plan
         self.refused = dict(refused)
         self._said: set[str] = set()
 
@@ -91,7 +91,7 @@ class CheckpointJob(Job):
             self,
             None if tails is None else tails.planned.plan,
             NOTHING_READ if tails is None else tails.read,
-            parts={} if tails is None else {key: (one.part,) for key, one in tails.compared.items()},
+            parts={} if tails is None else {key: (one.part,) for key, one in tails.reconciled.items()},
             notes=(*notes, *warnings),
             placed=False,
             finished=utc_now(),

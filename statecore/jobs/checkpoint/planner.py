@@ -13,7 +13,7 @@ from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.job import CheckpointJob
 from statecore.jobs.checkpoint.plan import CheckpointPlan, inherited_notes, read_whole, rebuilt_notes
 from statecore.jobs.checkpoint.request import WhenRefused
-from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.planner import plan_reads
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.repository.publication import Publication
 
@@ -23,7 +23,7 @@ def plan_checkpoint(job: CheckpointJob, publication: Publication) -> CheckpointP
     with job.context.cluster() as cluster:
         planned = _resumed_or_new(cluster, job, publication)
         job.is_resumed = planned.is_resumed
-        if job.go_on:
+        if job.continues_own_plan:
             planned = planned.without_resumed_note()
         if planned.plan.offsets >= job.small_tail:
             job.brokers = cluster.brokers()
@@ -57,7 +57,7 @@ def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publicati
             return found
         why = () if found is None else (f"The plan of an earlier attempt of this request was recreated: {found}.",)
     made_at = job.context.clock()
-    planned = plan_restore(
+    planned = plan_reads(
         cluster,
         spec,
         request,
@@ -110,7 +110,7 @@ def _resumed(cluster: Cluster, job: CheckpointJob, candidates: SnapshotBases) ->
         check_unchanged(frozen.plan, topics)
     except Invalid as error:  # a new plan will refuse bases of the old topic
         return error.what
-    if frozen.newest_snapshot and not candidates.counts(frozen.newest_snapshot):
+    if frozen.newest_snapshot and not candidates.has(frozen.newest_snapshot):
         return f"the snapshot {frozen.newest_snapshot} that it was to advance is not valid any more"
     bases = valid_bases(cluster, frozen, topics, candidates)
     if isinstance(bases, str):

@@ -65,7 +65,7 @@ def publish_tails(
     request, spec, planned = job.request, job.spec, tails.planned
     is_whole = not request.stores and not request.partitions
     changes = changed_tasks(
-        planned, publication, tails.compared.keys(), lambda store: is_whole and spec.store(store) is None
+        planned, publication, tails.reconciled.keys(), lambda store: is_whole and spec.store(store) is None
     )
     read_positions = changes.read_positions if changes.tasks or changes.is_aged(planned.delete_retention_ms) else {}
     if not changes.tasks and not read_positions:
@@ -82,19 +82,19 @@ def publish_tails(
         )
         published = publication.publish(
             manifests,
-            whole=False,
+            drops_other_tasks=False,
             tasks=planned.plan.tasks if is_whole else None,
-            rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), tails.compared),
+            rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), tails.reconciled),
             refused=planned.not_newest,
             read_positions=read_positions,
-            hourly=True,
+            checks_blobs_hourly=True,
         )
         job.progress.done("" if published is None else published.snapshot)
     return manifests, published
 
 
 def rebased(
-    mine: TaskManifest, theirs: TaskManifest, below: TaskManifest | None, compared: Collection[Key]
+    mine: TaskManifest, theirs: TaskManifest, below: TaskManifest | None, reconciled: Collection[Key]
 ) -> TaskManifest | None:
     """Rebase a task that another job may have published as well; see :func:`rebase_advance`.
 
@@ -104,7 +104,7 @@ def rebased(
     there = {store.store: store.identity for store in theirs.stores}
 
     def is_base(task: str, name: str, identity: str) -> bool:
-        return (task, name) not in compared or there.get(name, identity) == identity
+        return (task, name) not in reconciled or there.get(name, identity) == identity
 
     if below is not None:
         bases = (one for one in below.stores if is_base(below.task, one.store, one.identity))

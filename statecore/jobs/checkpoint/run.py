@@ -9,6 +9,8 @@ The phases, and why a kill at any time is harmless::
                                                                           whole log is compared with the base
     publish   task manifests of changed tasks, manifest, head             one swap; unchanged tasks are inherited
     compact   if there are many runs                                      a publication of its own
+    rebuild   a second checkpoint that rebuilds the stores which the      they are recorded first, for a retry
+              compaction found damaged (checkpoint.damaged_stores)
 
 Older runs and the files below them are neither read nor moved. If nothing is new, only the time up to which the
 snapshot is known to be complete is published now and then: its age decides whether deletes may be missing.
@@ -23,7 +25,8 @@ from dataclasses import replace
 from typing import Any
 
 from statecore.jobs.bases.base import Key
-from statecore.jobs.checkpoint.compaction import compact_after, damaged_stores, rebuilding_job
+from statecore.jobs.checkpoint.compaction import compact_after
+from statecore.jobs.checkpoint.damaged_stores import forget_damaged, rebuilding_job, recorded_damaged
 from statecore.jobs.checkpoint.job import CheckpointJob, activity
 from statecore.jobs.checkpoint.planner import plan_checkpoint
 from statecore.jobs.checkpoint.publish import already_made, publication_of, publish_tails
@@ -34,7 +37,6 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.request_files import DAMAGED_SUFFIX
 from statecore.jobs.restore.report import RestoreReport
 from statecore.progress import Progress
 
@@ -45,13 +47,13 @@ def run_checkpoint(
     progress: Progress | None = None,
     *,
     small_tail: int = SMALL_TAIL,
-    go_on: bool = False,
+    continues_own_plan: bool = False,
     **opened: Any,
 ) -> RestoreReport | RestorePlan:
     """Advance the newest snapshot of an application; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(activity(request)):
         context = JobContext.open(request, progress, **opened)
-        job = CheckpointJob(context, engine, small_tail, go_on=go_on)
+        job = CheckpointJob(context, engine, small_tail, continues_own_plan=continues_own_plan)
         if not request.plan_only:
             return _advance(job)
         planned = plan_checkpoint(job, publication_of(job))
@@ -66,7 +68,8 @@ def _advance(job: CheckpointJob) -> RestoreReport:
             publication = publication_of(job)
             if (already := already_made(job, publication, marker)) is not None:
                 job.progress.done(already.how)
-                return _healed(job, job.report(None, already.notes, already.published), damaged_stores(job))
+                report = job.report(None, already.notes, already.published)
+                return _rebuild_damaged(job, report, recorded_damaged(job))
             planned = plan_checkpoint(job, publication)
             if planned.is_resumed:
                 marker.delete_at_end()
@@ -82,15 +85,15 @@ def _advance(job: CheckpointJob) -> RestoreReport:
         if publication.newest is not None and _day(published.created_at) != _day(publication.newest.created_at):
             job.home.sweep()  # once a day, because listing costs as much as writing
         report = job.report(tails, (*tails.notes, *compacted.notes), published)
-        return _healed(job, report, compacted.damaged)
+        return _rebuild_damaged(job, report, compacted.damaged)
 
 
-def _healed(job: CheckpointJob, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
-    """Rebuild damaged stores by a second checkpoint, if there are any; they stay recorded until it has succeeded."""
+def _rebuild_damaged(job: CheckpointJob, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
+    """Rebuild damaged stores by a second checkpoint, if there are any; returns the report of both."""
     if not damaged:
         return report
     rebuilt = _advance(rebuilding_job(job, damaged))
-    job.home.forget(DAMAGED_SUFFIX)
+    forget_damaged(job)
     return replace(rebuilt, notes=(*report.notes, *rebuilt.notes))
 
 

@@ -48,7 +48,7 @@ AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DueVerdict:
     """Whether a checkpoint of an application is due.
 
     Attributes:
@@ -80,7 +80,7 @@ def check_due(
     timeout: float = 10.0,
     clock: Callable[[], float] = time.time,
     cluster: Callable[..., Cluster] = Cluster,
-) -> Verdict:
+) -> DueVerdict:
     now_ms = int(clock() * 1000)
     found = repository.read_head()
     newest = None if found is None else found.head.newest
@@ -89,12 +89,12 @@ def check_due(
             return running
         with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
             BrokerState.of(brokers, spec, versioned)  # fails while they are away, lest every tick starts a checkpoint
-        return Verdict(True, Reason("it has no snapshot yet", "no-snapshot"), last_snapshot=NO_SNAPSHOT)
+        return DueVerdict(True, Reason("it has no snapshot yet", "no-snapshot"), last_snapshot=NO_SNAPSHOT)
     interval_ms = spec.checkpoint_interval_ms
     made = made_ms(found.head.snapshots, interval_ms)
     every = f"one every {format_duration(interval_ms)}"
     if made is not None and not is_due(made, now_ms, interval_ms, tick_ms):
-        return Verdict(
+        return DueVerdict(
             False,
             Reason(
                 f"the last one was {_ago(made, now_ms)}, {every}",
@@ -124,14 +124,14 @@ def check_due(
         age_ms=None if made is None else now_ms - made,
         interval_ms=interval_ms,
     )
-    return Verdict(reason is not None, why, last_snapshot=last_snapshot)
+    return DueVerdict(reason is not None, why, last_snapshot=last_snapshot)
 
 
-def _in_progress(repository: ApplicationRepository, now_ms: int) -> Verdict | None:
+def _in_progress(repository: ApplicationRepository, now_ms: int) -> DueVerdict | None:
     age_s = marker_age(repository, now_ms / 1000)
     if age_s is None:
         return None
-    return Verdict(False, Reason(f"one is in progress, marked {age_s:.0f} s ago", "in-progress", heard_s=age_s))
+    return DueVerdict(False, Reason(f"one is in progress, marked {age_s:.0f} s ago", "in-progress", heard_s=age_s))
 
 
 def _ago(then_ms: int, now_ms: int) -> str:
@@ -139,16 +139,16 @@ def _ago(then_ms: int, now_ms: int) -> str:
 
 
 def check_all(
-    checks: Mapping[str, Callable[[], Verdict]],
+    checks: Mapping[str, Callable[[], DueVerdict]],
     *,
     at_once: int = AT_ONCE,
     timeout: float = CHECK_SECONDS,
     clock: Callable[[], float] = time.monotonic,
-) -> dict[str, Verdict]:
+) -> dict[str, DueVerdict]:
     """Check many applications concurrently, none of which delays the others; returns the verdicts in the same order."""
-    answers: queue.SimpleQueue[tuple[str, Verdict]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, DueVerdict]] = queue.SimpleQueue()
     waiting, running = deque(checks), dict[str, float]()
-    found: dict[str, Verdict] = {}
+    found: dict[str, DueVerdict] = {}
 
     def answer(name: str) -> None:
         answers.put((name, _verdict(name, checks[name])))
@@ -171,15 +171,15 @@ def check_all(
     return {name: found[name] for name in checks}
 
 
-def _verdict(name: str, check: Callable[[], Verdict]) -> Verdict:
+def _verdict(name: str, check: Callable[[], DueVerdict]) -> DueVerdict:
     try:
         return check()
     except Exception as error:
         return _failed(as_statecore_error(error, f"it was checked whether a checkpoint of {name} is due"))
 
 
-def _failed(error: StatecoreError) -> Verdict:
-    return Verdict(True, Reason(error.what, error.code, **error.context), error)
+def _failed(error: StatecoreError) -> DueVerdict:
+    return DueVerdict(True, Reason(error.what, error.code, **error.context), error)
 
 
 def _too_late(name: str, timeout: float) -> Retryable:

@@ -1,7 +1,7 @@
 """Tails of a checkpoint: read, small ones in this process and long ones by workers, then validated.
 
 A tail is sound or not (:mod:`statecore.jobs.bases.tail_check`). If not, its store is compared with the whole log if the
-request asks for that and nothing prevents it (:mod:`statecore.jobs.checkpoint.whole_logs`); else its base is
+request asks for that and nothing prevents it (:mod:`statecore.jobs.checkpoint.reconcile.eligible`); else its base is
 refused. One refused base makes the job plan and read everything again, so nothing is compared while a base is refused::
 
     tails ──▶ all sound ──────────────────────────────▶ appended to their bases
@@ -19,11 +19,11 @@ from pathlib import Path
 from statecore.jobs.bases.base import grouped
 from statecore.jobs.bases.tail_check import Unsound
 from statecore.jobs.checkpoint.job import CheckpointJob, Tails
-from statecore.jobs.checkpoint.log_comparison import LogComparison
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.planner import plan_checkpoint
+from statecore.jobs.checkpoint.reconcile.eligible import split_eligible
+from statecore.jobs.checkpoint.reconcile.run import Reconciliation
 from statecore.jobs.checkpoint.request import WhenRefused
-from statecore.jobs.checkpoint.whole_logs import split_comparable
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import local_engine
 from statecore.jobs.engine.protocol import Engine, Workers
@@ -75,7 +75,7 @@ def _read(job: CheckpointJob, planned: CheckpointPlan) -> ReadResult:
 def _place(job: CheckpointJob, workers: Workers, plan_id: str) -> Iterator[StagingPlace]:
     """Staging of the workers: a temporary directory if all of them are on this machine."""
     with ExitStack() as stack:
-        if workers.are_here():
+        if workers.are_local():
             made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
             yield TemporaryPlace(stack.enter_context(made))
             return
@@ -93,14 +93,14 @@ def _validate(job: CheckpointJob, tails: Tails) -> tuple[Tails, Unsound]:
         found = planned.unsound(read.runs, cluster)
     if job.request.when_refused != WhenRefused.RECONCILE:
         return tails, found
-    comparable, refused = split_comparable(planned, found.refused)
-    if refused or not comparable:
+    eligible, refused = split_eligible(planned, found.refused)
+    if refused or not eligible:
         return tails, Unsound.of(refused)
 
     def engine(offsets: int) -> Engine:  # on this machine, because the runs of whole logs stay on its disk
         return InProcessEngine(_READERS) if offsets < job.small_tail else local_engine(job.engine)
 
     with job.phase("reconcile"):
-        outcome = LogComparison(job.context, planned, engine).run(comparable)
+        outcome = Reconciliation(job.context, planned, engine).run(eligible)
     runs = {**read.runs, **{key: one.results for key, one in outcome.stores.items()}}
     return Tails(planned, ReadResult(runs, read.versions), outcome.stores), Unsound.of(outcome.refused)

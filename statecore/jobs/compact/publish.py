@@ -38,7 +38,7 @@ def publish_compaction(
         return None
     if carries_digests:
         _carry_over(repository, task_manifests, mine)
-    return publication.publish(mine, whole=False, rebase=made, hourly=True)
+    return publication.publish(mine, drops_other_tasks=False, rebase=made, checks_blobs_hourly=True)
 
 
 def _carry_over(

@@ -46,10 +46,10 @@ class Examination:
 def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None, **opened: Any) -> Examination:
     """Diagnose the directory of an application, or of all; errors of the brokers are part of the result."""
     with translated_errors(f"{request.state_dir} was examined"):
-        return _diagnosed(JobContext.open(request, progress, **opened))
+        return _diagnose(JobContext.open(request, progress, **opened))
 
 
-def _diagnosed(context: JobContext[DiagnoseRequest]) -> Examination:
+def _diagnose(context: JobContext[DiagnoseRequest]) -> Examination:
     request, spec, progress = context.request, context.declared, context.progress
     guarantee_of(spec, request.processing_guarantee)  # reports a contradiction before anything is read
     names = [context.application_id] if context.application_id else applications(Path(request.state_dir))

@@ -12,7 +12,7 @@ from statecore.jobs.diff.reference import Reference, StoreOffsets
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.restore.planned_restore import Until
+from statecore.jobs.restore.planned_restore import PlanLimit
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.statedir.state_directory import StateDirectory
@@ -49,5 +49,5 @@ def build_reference(
         transaction_wait=request.transaction_wait,
         timeout=request.timeout,
     )
-    run_restore(restore, engine, context.progress, until=Until(frozenset(stores), ends))
+    run_restore(restore, engine, context.progress, limit=PlanLimit(frozenset(stores), ends))
     return Reference(scratch, words, spec, frozenset(stores), left, notes, scratch.state_dir)

@@ -13,7 +13,7 @@ from statecore.jobs.diff.store_diff import Compared
 from statecore.jobs.engine.protocol import RanOn
 
 
-class Verdict(StrEnum):
+class DiffVerdict(StrEnum):
     """Result for a store, or for all of them."""
 
     EQUAL = "equal"
@@ -26,7 +26,12 @@ class Verdict(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        return {Verdict.EQUAL: 0, Verdict.DIFFERENT: 30, Verdict.AT_OTHER_OFFSETS: 31, Verdict.NOTHING: 32}[self]
+        return {
+            DiffVerdict.EQUAL: 0,
+            DiffVerdict.DIFFERENT: 30,
+            DiffVerdict.AT_OTHER_OFFSETS: 31,
+            DiffVerdict.NOTHING: 32,
+        }[self]
 
 
 class Only(StrEnum):
@@ -51,7 +56,7 @@ class StoreDiff:
     task: str
     store: str
     kind: str
-    verdict: Verdict
+    verdict: DiffVerdict
     offsets: Mapping[str, int]
     reference_offsets: Mapping[str, int]
     position: Mapping[str, int] = field(default_factory=dict)
@@ -79,7 +84,7 @@ class DiffReport:
     application_id: str
     state_dir: str
     reference: str
-    verdict: Verdict
+    verdict: DiffVerdict
     running: bool
     reference_running: bool
     stores: tuple[StoreDiff, ...]
@@ -103,17 +108,19 @@ class DiffReport:
 DIFF_REPORT = DocumentType("report of a diff", 1, DiffReport, "Read it with the release that wrote it.", is_open=True)
 
 
-def verdict_of(counts: RowCounts, offsets: Mapping[str, int], reference: Mapping[str, int]) -> Verdict:
+def verdict_of(counts: RowCounts, offsets: Mapping[str, int], reference: Mapping[str, int]) -> DiffVerdict:
     """The verdict for a store, from its rows and the offsets of both sides."""
     if counts.are_equal:
-        return Verdict.EQUAL
+        return DiffVerdict.EQUAL
     shared = offsets.keys() & reference.keys()
-    return Verdict.AT_OTHER_OFFSETS if any(offsets[one] != reference[one] for one in shared) else Verdict.DIFFERENT
+    return (
+        DiffVerdict.AT_OTHER_OFFSETS if any(offsets[one] != reference[one] for one in shared) else DiffVerdict.DIFFERENT
+    )
 
 
-def worst(verdicts: list[Verdict]) -> Verdict:
+def worst(verdicts: list[DiffVerdict]) -> DiffVerdict:
     """The verdict for all stores: ``DIFFERENT`` before ``AT_OTHER_OFFSETS``; ``NOTHING`` without a store."""
-    for verdict in (Verdict.DIFFERENT, Verdict.AT_OTHER_OFFSETS):
+    for verdict in (DiffVerdict.DIFFERENT, DiffVerdict.AT_OTHER_OFFSETS):
         if verdict in verdicts:
             return verdict
-    return Verdict.EQUAL if verdicts else Verdict.NOTHING
+    return DiffVerdict.EQUAL if verdicts else DiffVerdict.NOTHING

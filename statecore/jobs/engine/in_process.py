@@ -56,7 +56,7 @@ class InProcessWorkers:
     def parallelism(self) -> int:
         return 1
 
-    def are_here(self) -> bool:
+    def are_local(self) -> bool:
         return True
 
     def check(self, question: Question) -> RanOn:  # noqa: ARG002

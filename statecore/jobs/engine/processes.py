@@ -100,7 +100,7 @@ class ProcessWorkers:
     def name(self) -> str:
         return "processes"
 
-    def are_here(self) -> bool:
+    def are_local(self) -> bool:
         return True
 
     def parallelism(self) -> int:

@@ -101,7 +101,7 @@ class Workers(Protocol):
     def name(self) -> str:
         """Name for messages: one waits for ``Spark``."""
 
-    def are_here(self) -> bool:
+    def are_local(self) -> bool:
         """Whether all of them run on this machine, and see its files; waits, and raises, as :meth:`parallelism`."""
 
     def parallelism(self) -> int:

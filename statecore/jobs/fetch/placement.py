@@ -15,8 +15,9 @@ from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
 from statecore.jobs.restore.planned_placement import siblings_of
 from statecore.spec.model import ApplicationSpec
-from statecore.statedir.placement import PlacementPlan, StoreImage, apply_placement, plan_placement
-from statecore.statedir.placement_plan import unopenable_stores_error
+from statecore.statedir.placement import apply_placement
+from statecore.statedir.placement_plan import PlacementPlan, plan_placement, unopenable_stores_error
+from statecore.statedir.placement_stores import StoreImage
 
 
 def planned_placement(job: FetchJob, plan: FetchPlan, *, resumes: bool) -> PlacementPlan:

@@ -33,7 +33,7 @@ from statecore.jobs.bases.choice import epoch_ends_of
 from statecore.jobs.fetch.job import FetchJob
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
-from statecore.repository.manifest import ChangelogEnd
+from statecore.repository.manifest import StoredEnd
 
 _SHOWN = 5
 
@@ -109,7 +109,7 @@ def check_topics(
     return doubts
 
 
-def _placed(store: StoreToFetch, end: ChangelogEnd, why: Reason) -> Reason:
+def _placed(store: StoreToFetch, end: StoredEnd, why: Reason) -> Reason:
     """A reason with the store and the partition it is about."""
     return Reason(
         f"store {store.snapshot.store} of task {store.task}: {why}",
@@ -134,7 +134,7 @@ def _missing_topics(error: NotFound) -> Invalid:
     )
 
 
-def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
+def _compare(store: StoreToFetch, end: StoredEnd, seen: _Topics) -> _Verdict:
     log, topic = seen.logs.get(end.topic_partition), seen.topics[end.topic]
     if log is None:
         return _Verdict(Reason(f"{end.topic_partition} no longer exists", "partition-not-found"))
@@ -148,7 +148,7 @@ def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
 
 
 def _compare_ages(
-    store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, topic_retention_ms: int, seen: int, now_ms: int | None
+    store: StoreToFetch, end: StoredEnd, log: LogOffsets, topic_retention_ms: int, seen: int, now_ms: int | None
 ) -> _Verdict:
     """Whether deletes after an end may be lost, by the topic's retention and that recorded by newer snapshots."""
     name = str(end.topic_partition)

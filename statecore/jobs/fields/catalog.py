@@ -406,7 +406,7 @@ class Planned(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published(Request):
+class IntoRepository(Request):
     """Repository to publish into."""
 
     repository: str | None = field(

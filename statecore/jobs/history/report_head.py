@@ -19,7 +19,7 @@ class ReportError(Exception):
     """A report file is absent or is not what a job writes."""
 
 
-class Outcome(StrEnum):
+class ReportOutcome(StrEnum):
     """Outcome of an attempt according to its report."""
 
     RESTORED = "restored"
@@ -49,7 +49,7 @@ class ReportHead:
     """
 
     attempt: Attempt
-    outcome: Outcome
+    outcome: ReportOutcome
     finished: str
     plan_id: str = ""
     processing_guarantee: str = ""
@@ -66,7 +66,7 @@ class ReportHead:
     @property
     def succeeded(self) -> bool:
         """Whether it did its work, and was not only a plan."""
-        return self.outcome in (Outcome.RESTORED, Outcome.PUBLISHED, Outcome.UNCHANGED)
+        return self.outcome in (ReportOutcome.RESTORED, ReportOutcome.PUBLISHED, ReportOutcome.UNCHANGED)
 
     @property
     def when(self) -> str:
@@ -142,19 +142,21 @@ def read_head(document: Mapping[str, Any]) -> ReportHead:
             raise ReportError("This is no report: it does not say when it began.")
         if "error" in document:
             error = {name: str(document.get(name) or "") for name in ("error", "code", "what", "action", "phase")}
-            return ReportHead(attempt, Outcome.FAILED, finished, error={k: text for k, text in error.items() if text})
+            return ReportHead(
+                attempt, ReportOutcome.FAILED, finished, error={k: text for k, text in error.items() if text}
+            )
         if _is_plan(document):
-            return ReportHead(attempt, Outcome.PLANNED, finished)
+            return ReportHead(attempt, ReportOutcome.PLANNED, finished)
         if "stores" not in document:
-            return ReportHead(attempt, Outcome.BEGUN, "")
+            return ReportHead(attempt, ReportOutcome.BEGUN, "")
         stores, published = document["stores"], document.get("published") or {}
         repository = str(document.get("repository") or "")
-        done = Outcome.RESTORED
+        done = ReportOutcome.RESTORED
         if repository and not attempt.state_dir:
-            done = Outcome.PUBLISHED if published else Outcome.UNCHANGED
+            done = ReportOutcome.PUBLISHED if published else ReportOutcome.UNCHANGED
         return ReportHead(
             attempt,
-            done if finished else Outcome.BEGUN,
+            done if finished else ReportOutcome.BEGUN,
             finished,
             plan_id=str(document.get("plan_id") or ""),
             processing_guarantee=str(document.get("processing_guarantee") or ""),

@@ -29,9 +29,9 @@ from statecore.documents import DocumentType, Fields, plain
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Instance
 from statecore.jobs.history.report_head import (
-    Outcome,
     ReportError,
     ReportHead,
+    ReportOutcome,
     RestoredPartition,
     read_head,
     read_partitions,
@@ -62,12 +62,12 @@ class InstanceReports:
     @property
     def last(self) -> ReportHead:
         """The latest attempt that was more than a plan; a plan only if there is nothing else."""
-        return next((head for head in self.attempts if head.outcome is not Outcome.PLANNED), self.attempts[0])
+        return next((head for head in self.attempts if head.outcome is not ReportOutcome.PLANNED), self.attempts[0])
 
     @property
     def last_restored(self) -> ReportHead | None:
         """The latest attempt that restored a state directory."""
-        return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
+        return next((head for head in self.attempts if head.outcome is ReportOutcome.RESTORED), None)
 
     @property
     def last_succeeded(self) -> ReportHead | None:

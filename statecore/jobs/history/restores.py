@@ -19,9 +19,9 @@ from statecore.formats.releases import LOCK_FILE
 from statecore.jobs.attempt import Instance
 from statecore.jobs.history.directory_changes import Changes, Fetches, read_changes, read_fetches
 from statecore.jobs.history.report_head import (
-    Outcome,
     ReportError,
     ReportHead,
+    ReportOutcome,
     RestoredPartition,
     read_head,
     read_partitions,
@@ -73,14 +73,14 @@ class Restores:
     @property
     def last(self) -> ReportHead | None:
         """The latest successful restore."""
-        return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
+        return next((head for head in self.attempts if head.outcome is ReportOutcome.RESTORED), None)
 
     @property
     def before(self) -> ReportHead | None:
         """The latest restore that placed stores, if the last one found nothing to do."""
         if self.last is None or self.last.partitions:
             return None
-        done = (head for head in self.attempts if head.outcome is Outcome.RESTORED and head.partitions)
+        done = (head for head in self.attempts if head.outcome is ReportOutcome.RESTORED and head.partitions)
         return next(done, None)
 
     @property
@@ -91,7 +91,7 @@ class Restores:
     @property
     def later(self) -> ReportHead | None:
         """The latest attempt if it did not succeed and is not among the unfinished ones."""
-        tried = [head for head in self.attempts if head.outcome is not Outcome.PLANNED]
+        tried = [head for head in self.attempts if head.outcome is not ReportOutcome.PLANNED]
         known = {one.request_id for one in self.unfinished}
         if not tried or tried[0].succeeded or tried[0].attempt.request_id in known:
             return None
@@ -186,7 +186,7 @@ def _finished(reports: list[Path], problems: list[str]) -> tuple[dict[str, Repor
         try:
             document = read_report(path)
             head = read_head(document)
-            if head.outcome is Outcome.RESTORED:
+            if head.outcome is ReportOutcome.RESTORED:
                 heads[path.stem] = head
                 partitions += read_partitions(document, head)
         except ReportError as error:
@@ -196,7 +196,7 @@ def _finished(reports: list[Path], problems: list[str]) -> tuple[dict[str, Repor
 
 def _merged(own: list[ReportHead], reported: list[ReportHead]) -> tuple[ReportHead, ...]:
     """Merge attempts of two sources, newest first: of each request the latest with each outcome."""
-    known: dict[tuple[str, Outcome], ReportHead] = {}
+    known: dict[tuple[str, ReportOutcome], ReportHead] = {}
     for head in sorted([*own, *reported], key=lambda head: head.when, reverse=True):
         known.setdefault((head.attempt.request_id or head.when, head.outcome), head)
     return tuple(known.values())

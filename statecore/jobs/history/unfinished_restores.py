@@ -15,7 +15,7 @@ from typing import Any
 from statecore.errors import Invalid
 from statecore.filesystem import tree_bytes
 from statecore.jobs.attempt import utc
-from statecore.jobs.history.report_head import Outcome, ReportError, ReportHead, read_head, read_report
+from statecore.jobs.history.report_head import ReportError, ReportHead, ReportOutcome, read_head, read_report
 from statecore.jobs.planning.request_files import (
     ATTEMPT_SUFFIX,
     IMAGES,
@@ -27,7 +27,7 @@ from statecore.jobs.planning.request_files import (
 )
 from statecore.statedir.journal import Journal, read_journal
 from statecore.statedir.link_scratch import is_in_use
-from statecore.statedir.work_directory import SCRATCH_PREFIX, entry_of
+from statecore.statedir.work_directory import BACKUP_LINKS_PREFIX, entry_of
 from statecore.stores.lock_holder import Holder
 
 
@@ -144,7 +144,7 @@ def _one_unfinished(
     running = (
         holder is not None
         and attempt is not None
-        and attempt.outcome is Outcome.BEGUN
+        and attempt.outcome is ReportOutcome.BEGUN
         and (holder.process, socket.gethostname()) == (attempt.attempt.process, attempt.attempt.host)
     )
     planned, words = utc(frozen.made_at), frozen.command or ("restore",)
@@ -169,7 +169,7 @@ def leftovers(work: Path, unfinished: Sequence[UnfinishedRestore]) -> list[Lefto
             continue
         if entry.name in wanted:
             meaning = f"built files of request {wanted[entry.name]}; a retry of it resumes with them"
-        elif known.name == SCRATCH_PREFIX and is_in_use(entry):
+        elif known.name == BACKUP_LINKS_PREFIX and is_in_use(entry):
             meaning = "hard links of a running backup"
         else:
             meaning = known.meaning

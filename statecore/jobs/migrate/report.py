@@ -18,7 +18,7 @@ MIGRATION_SUFFIX = ".migration"
 """File suffix of the report."""
 
 
-class Outcome(StrEnum):
+class MigrationOutcome(StrEnum):
     """Outcome of a migration."""
 
     PLANNED = "planned"
@@ -102,7 +102,7 @@ class MigrateReport(Attempt):
 
     finished: str
     to: str
-    outcome: Outcome
+    outcome: MigrationOutcome
     plan_id: str
     kept: str = ""
     seconds: float = 0.0

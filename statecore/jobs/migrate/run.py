@@ -31,7 +31,7 @@ from statecore.jobs.engine.protocol import PROCESSES, Engine, Question
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.migrate.convert import convert_copies, copy_tasks, engine_for
 from statecore.jobs.migrate.plan import MigrationPlan, empty_plan, migrated_task, plan_migration, problems
-from statecore.jobs.migrate.report import MIGRATION_SUFFIX, MigrateReport, Outcome
+from statecore.jobs.migrate.report import MIGRATION_SUFFIX, MigrateReport, MigrationOutcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.progress import Progress
 from statecore.statedir.journal_replay import PlacementOutcome
@@ -61,7 +61,7 @@ def _no_directory_report(request: MigrateRequest) -> MigrateReport:
         **asdict(Attempt.begin(request.application_id, request.state_dir, request.request_id)),
         finished=utc_now(),
         to=RELEASES[request.to].name,
-        outcome=Outcome.UNCHANGED,
+        outcome=MigrationOutcome.UNCHANGED,
         plan_id=empty_plan(request).plan_id,
     )
 
@@ -144,10 +144,10 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
         return changed
 
     def report(self, plan: MigrationPlan, changed: _Converted | None) -> MigrateReport:
-        outcome = Outcome.MIGRATED
+        outcome = MigrationOutcome.MIGRATED
         if changed is None:
-            outcome = Outcome.UNCHANGED if plan.is_empty else Outcome.PLANNED
-            outcome = Outcome.REFUSED if any(task.refused for task in plan.tasks) else outcome
+            outcome = MigrationOutcome.UNCHANGED if plan.is_empty else MigrationOutcome.PLANNED
+            outcome = MigrationOutcome.REFUSED if any(task.refused for task in plan.tasks) else outcome
         seconds: Mapping[str, float] = {} if changed is None else changed.seconds
         return MigrateReport(
             **asdict(self.attempt),

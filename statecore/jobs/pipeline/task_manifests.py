@@ -17,8 +17,8 @@ from statecore.jobs.pipeline.version_tasks import VersionResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
-    ChangelogEnd,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -107,7 +107,7 @@ def _store(
         kind=one.kind,
         identity=_identity(parts, databases, stream_time or -1),
         changelogs=tuple(
-            ChangelogEnd(
+            StoredEnd(
                 part.topic,
                 part.partition,
                 part.topic_id,

@@ -47,7 +47,7 @@ class NewPlan(NamedTuple):
     read_at_ms: int | None
 
 
-def plan_restore(
+def plan_reads(
     cluster: Cluster,
     spec: ApplicationSpec,
     request: PlanRequest,

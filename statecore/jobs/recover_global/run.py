@@ -23,7 +23,7 @@ from statecore.jobs.failures import translated_errors
 from statecore.jobs.recover_global.plan import GlobalStorePlanner
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.repair.plan import PlannedRepair
-from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.jobs.repair.run import DirectoryRepair
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
@@ -70,6 +70,6 @@ class _Recovery(DirectoryRepair):
     def report(self, plan: PlannedRepair, changed: Any) -> RepairReport:
         """See :class:`DirectoryRepair`; with errors that have no repair the outcome is never "unchanged"."""
         report = super().report(plan, changed)
-        if report.outcome is Outcome.UNCHANGED and report.exit_code >= Severity.ERROR.exit_code:
-            return replace(report, outcome=Outcome.NOT_REPAIRED)
+        if report.outcome is RepairOutcome.UNCHANGED and report.exit_code >= Severity.ERROR.exit_code:
+            return replace(report, outcome=RepairOutcome.NOT_REPAIRED)
         return report

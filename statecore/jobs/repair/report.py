@@ -21,7 +21,7 @@ REPAIR_SUFFIX = ".repair"
 """File suffix of the report."""
 
 
-class Outcome(StrEnum):
+class RepairOutcome(StrEnum):
     """Outcome of a repair."""
 
     PLANNED = "planned"
@@ -83,7 +83,7 @@ class RepairReport(Attempt):
     """
 
     finished: str
-    outcome: Outcome
+    outcome: RepairOutcome
     plan_id: str
     exit_code: int
     kept: str = ""

@@ -31,7 +31,7 @@ from statecore.jobs.repair import approval
 from statecore.jobs.repair.copies import repair_copies
 from statecore.jobs.repair.plan import PlannedRepair, RepairPlanner
 from statecore.jobs.repair.rebuilds import kept_by_others, rebuild
-from statecore.jobs.repair.report import REPAIR_SUFFIX, Outcome, RebuiltStores, RepairReport
+from statecore.jobs.repair.report import REPAIR_SUFFIX, RebuiltStores, RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.staged_rebuilds import discard_placed, discard_rebuilds
 from statecore.progress import Progress
@@ -122,12 +122,12 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         notes = [f"Not checked with the brokers: {one}" for one in plan.diagnosis.undecided]
         remaining: Sequence[Finding]
         if changed is not None:
-            outcome = Outcome.REPAIRED
+            outcome = RepairOutcome.REPAIRED
             kept, rebuilt, remaining = changed.kept, changed.rebuilt, changed.remaining
             if not changed.is_complete:
                 notes.insert(0, "The remaining findings can be repaired too: run this again.")
         else:
-            outcome = Outcome.UNCHANGED if plan.is_empty else Outcome.PLANNED
+            outcome = RepairOutcome.UNCHANGED if plan.is_empty else RepairOutcome.PLANNED
             kept, rebuilt, remaining = "", plan.rebuilt, plan.actions.unrepaired
             if lacking := approval.lacking_permission(plan, self.directory):
                 notes.insert(0, f"This user cannot apply the plan: {lacking}.")

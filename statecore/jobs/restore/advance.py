@@ -16,7 +16,7 @@ from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
-from statecore.jobs.restore.run import restored
+from statecore.jobs.restore.run import restore_in
 from statecore.progress import Progress
 from statecore.statedir.state_directory import application_directory_given
 
@@ -26,10 +26,10 @@ def run_advance(
 ) -> RestoreReport | RestorePlan:
     """Bring the stores of a state directory to the end of their changelogs; or plan it."""
     with translated_errors(f"stores were advanced in {request.state_dir}"):
-        return _advanced(JobContext.open(request, progress, **opened), engine)
+        return _advance(JobContext.open(request, progress, **opened), engine)
 
 
-def _advanced(context: JobContext[AdvanceRequest], engine: Engine) -> RestoreReport | RestorePlan:
+def _advance(context: JobContext[AdvanceRequest], engine: Engine) -> RestoreReport | RestorePlan:
     request, directory = context.request, context.directory
     if directory.is_application_given():
         raise application_directory_given(directory.state_dir)
@@ -42,4 +42,4 @@ def _advanced(context: JobContext[AdvanceRequest], engine: Engine) -> RestoreRep
         )
     wanted = select_stores(context.spec, request.stores, request.partitions)
     unadvanceable_stores(wanted, request.stores)  # refused before a broker is asked
-    return restored(context.with_request(request.restore()), engine)
+    return restore_in(context.with_request(request.restore()), engine)

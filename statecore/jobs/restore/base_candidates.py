@@ -24,7 +24,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.jobs.bases.directory_bases import DirectoryBases
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.jobs.restore.request import CHEAPEST, HERE, NOTHING, RestoreRequest
+from statecore.jobs.restore.request import CHEAPEST, FROM_DIRECTORY, NOTHING, RestoreRequest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import NEWEST
 from statecore.repository.listing import entry_of
@@ -55,16 +55,16 @@ class RestoreCandidates:
         start = request.start_from
         self.spec, self.directory = spec, directory
         self._here = None
-        if directory is not None and (start == HERE or (start == CHEAPEST and not request.replace)):
+        if directory is not None and (start == FROM_DIRECTORY or (start == CHEAPEST and not request.replace)):
             self._here = DirectoryBases(directory, spec, refused)
         self._snapshots = None
         self.newest = ""
-        if repository is None and start not in (CHEAPEST, NOTHING, HERE):
+        if repository is None and start not in (CHEAPEST, NOTHING, FROM_DIRECTORY):
             raise missing_option(
                 f"The repository of snapshot {start} is not given.", "Name the repository (--repository).", "repository"
             )
-        head = None if repository is None or start in (NOTHING, HERE) else repository.read_head()
-        if repository is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, NEWEST):
+        head = None if repository is None or start in (NOTHING, FROM_DIRECTORY) else repository.read_head()
+        if repository is not None and head is None and start not in (NOTHING, FROM_DIRECTORY, CHEAPEST, NEWEST):
             repository.head()  # raises the reason why there is none
         if repository is not None and head is not None:
             every = head.head.snapshots

@@ -40,10 +40,10 @@ def build_locally(
     progress.done()
     place = DirectoryPlace(str(files.path.absolute()))
     place.prepare()
-    with ProcessEngine().start("restore", spec) as here:
+    with ProcessEngine().start("restore", spec) as workers:
         built = [store.built(files.hashed, store.snapshot.content) for store in stores]
         built = [replace(one, bases=bases.get((one.task, one.store), one.bases)) for one in built]
         budget = context.request.memory_budget
-        images = build_images(here, spec.application_id, built, place, staging, budget, progress)
+        images = build_images(workers, spec.application_id, built, place, staging, budget, progress)
     files.drop()
     return images

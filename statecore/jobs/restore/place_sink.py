@@ -17,31 +17,31 @@ from statecore.jobs.planning.estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of
-from statecore.jobs.restore.planned_restore import PlannedRestore, check_plan
+from statecore.jobs.restore.planned_restore import PlannedRestore, refuse_preview
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of
 from statecore.jobs.restore.sinks import Images, Sink, are_apart
-from statecore.statedir.placement import PlacementPlan, apply_placement, recover
+from statecore.statedir.placement import apply_placement, recover
 
 
 class PlaceSink(Sink):
-    """Places the stores into the application's directory; ``keeps`` keeps what is replaced on purpose."""
+    """Places the stores into the application's directory; ``keep_replaced`` keeps what it replaces, on purpose."""
 
     already_done = "already in place"
 
-    def __init__(self, job: Job, *, keeps: bool) -> None:
-        self._job, self._keeps = job, keeps
+    def __init__(self, job: Job, *, keep_replaced: bool) -> None:
+        self._job, self._keep_replaced = job, keep_replaced
         self._directory = job.context.directory
         self._id = uuid.uuid4().hex
         self._resumes = False
 
     def preview(self, planned: PlannedRestore) -> Iterator[str]:
         request = self._job.context.request
-        yield from placement_notes_of(planned.plan, self._job.spec, self._directory, planned.here)
+        yield from placement_notes_of(planned.plan, self._job.spec, self._directory, planned.based_on_directory)
         if planned.disk is not None:
             yield from disk_warnings(self._directory, request.staging_dir, planned.disk)
         yield self._directory.owner_note()
-        yield from check_plan(planned, request, self._directory, self._job.spec)
+        yield from refuse_preview(planned, request, self._directory, self._job.spec)
 
     def recover(self) -> None:
         if recovered := str(recover(self._directory, self._job.faults)):
@@ -59,15 +59,16 @@ class PlaceSink(Sink):
 
     def check(self, planned: PlannedRestore) -> list[str]:
         self._resumes |= planned.is_resumed and report_of(self._job.home, planned.plan) is not None
-        check_kinds(self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keeps else ())
-        notes = self._placement(planned, None).notes
+        check_kinds(
+            self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keep_replaced else ()
+        )
+        placement = placement_of(
+            planned.plan, None, self._job.context, planned.based_on_directory, resumes=self._resumes
+        )
+        notes = placement.notes
         if planned.disk is not None:
             notes += ensured_room(self._directory, self._job.context.request.staging_dir, planned.disk)
         return notes
-
-    def _placement(self, planned: PlannedRestore, staged: Path | None) -> PlacementPlan:
-        spec, request = self._job.spec, self._job.context.request
-        return placement_of(planned.plan, staged, spec, self._directory, request, planned.here, resumes=self._resumes)
 
     def shared_path(self, plan_id: str) -> Path:
         return staging_base(self._job.context.request.staging_dir, self._directory) / plan_id
@@ -75,12 +76,14 @@ class PlaceSink(Sink):
     def build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images:
         job, plan, context = self._job, planned.plan, self._job.context
         staging = self.shared_path(plan.plan_id)
-        downloaded = set(plan.stores) if are_apart(context, workers) else planned.bases.keys() - planned.here
+        downloaded = (
+            set(plan.stores) if are_apart(context, workers) else planned.bases.keys() - planned.based_on_directory
+        )
         images: dict[tuple[str, str], Any] = {}
         with job.phase("build"):
             if downloaded:
                 manifests = task_manifests(plan.of(downloaded), read, {}, bases=planned.bases)
-                directories = {key: planned.bases[key].bases for key in planned.here & downloaded}
+                directories = {key: planned.bases[key].bases for key in planned.based_on_directory & downloaded}
                 images |= build_locally(context, manifests, staging, directories)
             stores = stores_to_build(plan.of(plan.stores.keys() - downloaded), read.runs, planned.bases)
             if stores:
@@ -100,7 +103,9 @@ class PlaceSink(Sink):
             # Saved before the placement: a retry after a kill finds the stores in place and needs their report.
             job.save(REPORT_SUFFIX, report().to_json())
             staging = self.shared_path(planned.plan.plan_id)
-            placement = self._placement(planned, staging)
+            placement = placement_of(
+                planned.plan, staging, job.context, planned.based_on_directory, resumes=self._resumes
+            )
             for line in placement.lines:
                 job.say(line)
             apply_placement(
@@ -108,7 +113,7 @@ class PlaceSink(Sink):
                 job.faults,
                 job.progress,
                 staged=staged_names(staging),
-                keeps=self._keeps,
+                keeps=self._keep_replaced,
                 placement_id=self._id,
             )
         job.faults.reach("restore.after-placement")

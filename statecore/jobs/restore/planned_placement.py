@@ -11,12 +11,13 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Key
+from statecore.jobs.context import JobContext
 from statecore.jobs.pipeline import staging
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
-from statecore.statedir.placement import PlacementPlan, SiblingStore, StoreImage, plan_placement
-from statecore.statedir.placement_plan import placement_notes
+from statecore.statedir.placement_plan import PlacementPlan, placement_notes, plan_placement
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 
 
@@ -31,15 +32,14 @@ def check_kinds(
 def placement_of(
     plan: RestorePlan,
     staged: Path | None,
-    spec: ApplicationSpec,
-    directory: StateDirectory,
-    request: RestoreRequest,
-    here: Collection[Key] = (),
+    context: JobContext[RestoreRequest],
+    based_on_directory: Collection[Key] = (),
     *,
     resumes: bool,
 ) -> PlacementPlan:
     """Plan the placement (or, without images yet, raise every reason not to begin)."""
-    siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
+    request = context.request
+    siblings = siblings_of(context.spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
 
     def built(image: StoreImage) -> StoreImage:
         if staged is None:
@@ -49,8 +49,8 @@ def placement_of(
         return replace(image, path=path, offsets={part.topic_partition: part.committed_offset for part in parts})
 
     return plan_placement(
-        directory,
-        [built(image) for image in images_of(plan, here)],
+        context.directory,
+        [built(image) for image in images_of(plan, based_on_directory)],
         siblings=siblings,
         guarantee=plan.processing_guarantee,
         replace=request.replace,
@@ -60,18 +60,18 @@ def placement_of(
 
 
 def placement_notes_of(
-    plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, here: Collection[Key] = ()
+    plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, based_on_directory: Collection[Key] = ()
 ) -> list[str]:
-    """Notes for the operator on a placement that is only planned; arguments as of :func:`placement_of`."""
+    """Notes for the operator on a placement that is only planned."""
     siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
-    images = images_of(plan, here)
+    images = images_of(plan, based_on_directory)
     return placement_notes(directory, images, siblings=siblings, guarantee=plan.processing_guarantee)
 
 
-def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
+def images_of(plan: RestorePlan, based_on_directory: Collection[Key]) -> list[StoreImage]:
     """The images that a plan will place, before they exist."""
     return [
-        StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in here)
+        StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in based_on_directory)
         for key, (one, *_) in plan.stores.items()
     ]
 

@@ -24,7 +24,7 @@ from statecore.statedir.state_directory import StateDirectory
 
 
 @dataclass(frozen=True)
-class Until:
+class PlanLimit:
     """Limits a plan to some stores, and their changelogs to given end offsets.
 
     Attributes:
@@ -48,9 +48,9 @@ class PlannedRestore(PlannedTails):
     disk: DiskNeed | None = None
 
     @property
-    def here(self) -> frozenset[Key]:
+    def based_on_directory(self) -> frozenset[Key]:
         """Stores whose base is the state directory."""
-        return frozenset(key for key, base in self.bases.items() if base.is_here)
+        return frozenset(key for key, base in self.bases.items() if base.is_directory)
 
     def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
         """See :func:`statecore.repository.rebase.rebase_advance`."""
@@ -59,8 +59,8 @@ class PlannedRestore(PlannedTails):
     @property
     def published(self) -> RestorePlan:
         """The plan of the tasks that can be published: those without a base in the state directory."""
-        here = {task for task, _ in self.here}
-        return self.plan.of_tasks(self.plan.tasks - here)
+        advanced = {task for task, _ in self.based_on_directory}
+        return self.plan.of_tasks(self.plan.tasks - advanced)
 
 
 class RefusedPlan(Invalid):
@@ -84,7 +84,7 @@ class RefusedPlan(Invalid):
         return document if self.plan is None else {**document, "plan": self.plan.to_json()}
 
 
-def check_plan(
+def refuse_preview(
     planned: PlannedRestore,
     request: RestoreRequest,
     directory: StateDirectory | None,
@@ -103,9 +103,9 @@ def check_plan(
     if refusal is None and spec is not None:
         refusal = contradiction_error(directory, spec, planned.plan.tasks)
     if refusal is None and not request.replace:
-        refusal = existing_stores_error(directory, images_of(planned.plan, planned.here))
+        refusal = existing_stores_error(directory, images_of(planned.plan, planned.based_on_directory))
     if refusal is None:
-        refusal = unopenable_stores_error(directory, images_of(planned.plan, planned.here))
+        refusal = unopenable_stores_error(directory, images_of(planned.plan, planned.based_on_directory))
     if refusal is None:
         return used
     if holder is None:

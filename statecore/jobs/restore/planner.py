@@ -15,41 +15,41 @@ from statecore.jobs.job_files import JobHome
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_warnings import notes_of
-from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.planner import plan_reads
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
-from statecore.jobs.restore.planned_restore import PlannedRestore, Until, refusal_to_advance
-from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
+from statecore.jobs.restore.planned_restore import PlanLimit, PlannedRestore, refusal_to_advance
+from statecore.jobs.restore.request import CHEAPEST, FROM_DIRECTORY, RestoreRequest
 
 
 class RestorePlanner:
     """Makes the plans of a restore, and the command that resumes each; no base that was refused is tried again."""
 
-    def __init__(self, context: JobContext[RestoreRequest], options: tuple[str, ...], until: Until | None) -> None:
-        self._context, self._options, self._until = context, options, until
+    def __init__(self, context: JobContext[RestoreRequest], options: tuple[str, ...], limit: PlanLimit | None) -> None:
+        self._context, self._options, self._limit = context, options, limit
         self._refused: dict[tuple[Key, str], Reason] = {}
 
     def new(self, cluster: Cluster, parallelism: Callable[[], int], staging: str = "") -> PlannedRestore:
-        context, candidates, until = self._context, self._candidates(), self._until
+        context, candidates, limit = self._context, self._candidates(), self._limit
         request, spec = context.request, context.spec
         made_at = time.time()
         asked = select_stores(spec, request.stores, request.partitions)
-        stays = unadvanceable_stores(asked, request.stores) if request.start_from == HERE else ()
+        stays = unadvanceable_stores(asked, request.stores) if request.start_from == FROM_DIRECTORY else ()
 
         missing: list[Key] = []
 
         def only(key: Key) -> bool:
-            if until is not None and key not in until.keys:
+            if limit is not None and key not in limit.keys:
                 return False
-            if request.start_from != HERE:
+            if request.start_from != FROM_DIRECTORY:
                 return True
             if not candidates.has_store(key):
                 missing.append(key)
                 return False
             return key[1] not in stays
 
-        planned = plan_restore(
+        planned = plan_reads(
             cluster,
             spec,
             request,
@@ -57,11 +57,11 @@ class RestorePlanner:
             candidates=candidates,
             cost=cost if request.start_from == CHEAPEST else None,
             only=only,
-            ends={} if until is None else until.ends,
+            ends={} if limit is None else limit.ends,
         )
         bases, refused, costlier = planned.chosen
         plan, kept = _without_finished_tasks(planned.plan, candidates.needs_placement)
-        is_partial = request.start_from == HERE or plan != planned.plan
+        is_partial = request.start_from == FROM_DIRECTORY or plan != planned.plan
         left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_partial else set()
         frozen = FrozenPlan(
             plan,
@@ -157,7 +157,7 @@ class RestorePlanner:
 
     def refuse_snapshots(self, planned: PlannedRestore, error: Corrupted) -> bool:
         """Refuse all base snapshots of a plan after files of some were damaged; whether there were any."""
-        bases = {key: base for key, base in planned.bases.items() if key not in planned.here}
+        bases = {key: base for key, base in planned.bases.items() if key not in planned.based_on_directory}
         for key, base in sorted(bases.items()):
             self._refused[key, base.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)
         if bases:
@@ -184,7 +184,7 @@ def _without_finished_tasks(plan: RestorePlan, needs_placement: Callable[[str], 
 def _words(request: RestoreRequest) -> tuple[str, ...]:
     """The command that repeats this request; a restore from a directory only is an ``advance``."""
     without = {"spec_path", "state_dir", "plan_only", "request_id"}
-    if request.start_from == HERE:
+    if request.start_from == FROM_DIRECTORY:
         return ("advance", *request.to_words({*without, "start_from"}))
     return ("restore", *request.to_words(without))
 

@@ -104,7 +104,7 @@ class PublishSink(Sink):
         )
         published = publication.publish(
             manifests,
-            whole=not request.stores and not request.partitions and plan == frozen.plan,
+            drops_other_tasks=not request.stores and not request.partitions and plan == frozen.plan,
             rebase=planned.rebase if planned.bases else None,
             refused=planned.not_newest,
         )

@@ -13,9 +13,9 @@ from statecore.jobs.fields.catalog import (
     WHAT,
     WHERE,
     Budgeted,
+    IntoRepository,
     OfApplication,
     Planned,
-    Published,
     Reading,
     Staged,
     VersionedStart,
@@ -24,7 +24,7 @@ from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.types import FilePath, Flag, Text
 from statecore.repository.layout import NEWEST
 
-CHEAPEST, NOTHING, HERE = "cheapest", "none", "directory"
+CHEAPEST, NOTHING, FROM_DIRECTORY = "cheapest", "none", "directory"
 """Values of ``start_from``, besides :data:`NEWEST` and the id of a snapshot."""
 
 _START = re.compile(r"cheapest|none|newest|directory|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
@@ -35,13 +35,13 @@ def _check_start(_: str, start: str) -> None:
         raise Invalid(
             f"A restore cannot start from {start!a}.",
             code="start-from-invalid",
-            action=f"Give {CHEAPEST}, {NOTHING}, {NEWEST} or {HERE}, or the id of a snapshot (statecore repo "
+            action=f"Give {CHEAPEST}, {NOTHING}, {NEWEST} or {FROM_DIRECTORY}, or the id of a snapshot (statecore repo "
             "snapshots).",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planned):
+class RestoreRequest(OfApplication, IntoRepository, Staged, Budgeted, Reading, Planned):
     """A request to rebuild stores of one application from its changelogs."""
 
     start_from: str = field(
@@ -73,13 +73,13 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.start_from == HERE and self.replace:
+        if self.start_from == FROM_DIRECTORY and self.replace:
             raise options_conflict(
                 "Stores that are advanced in the state directory cannot be replaced.",
-                f"Give either {HERE} as start_from (--from) or replace (--replace), not both.",
+                f"Give either {FROM_DIRECTORY} as start_from (--from) or replace (--replace), not both.",
                 ["replace", "start_from"],
             )
-        if self.start_from == HERE and not self.state_dir:
+        if self.start_from == FROM_DIRECTORY and not self.state_dir:
             raise missing_option("There is no state directory to advance.", OfApplication.lacks_state_dir, "state_dir")
 
     lacks_state_dir: ClassVar[str] = (
@@ -109,4 +109,4 @@ class AdvanceRequest(OfApplication, Staged, Budgeted, Reading, Planned):
 
     def restore(self) -> RestoreRequest:
         """The equivalent restore, which has all fields of an advance."""
-        return RestoreRequest(**{one.name: getattr(self, one.name) for one in fields(self)}, start_from=HERE)
+        return RestoreRequest(**{one.name: getattr(self, one.name) for one in fields(self)}, start_from=FROM_DIRECTORY)

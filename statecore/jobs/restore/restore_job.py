@@ -14,7 +14,7 @@ from statecore.jobs.job import Job
 from statecore.jobs.job_files import RepositoryHome, home_of
 from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
-from statecore.jobs.restore.planned_restore import PlannedRestore, Until
+from statecore.jobs.restore.planned_restore import PlanLimit, PlannedRestore
 from statecore.jobs.restore.planner import RestorePlanner
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import job_report
@@ -26,18 +26,21 @@ from statecore.jobs.restore.sinks import Images, Sink, are_apart
 class RestoreJob(Job):
     """One attempt of a restore, with the sinks of its stores."""
 
-    def __init__(self, context: JobContext[RestoreRequest], engine: Engine, until: Until | None) -> None:
+    def __init__(self, context: JobContext[RestoreRequest], engine: Engine, limit: PlanLimit | None) -> None:
         request = context.request
         super().__init__(
             context, home_of(context), f"stores were restored in {context.state_dir or request.repository}"
         )
         self.request = request
         self.engine = engine
-        self.planner = RestorePlanner(context, engine.options, until)
+        self.planner = RestorePlanner(context, engine.options, limit)
         self.sinks: list[Sink] = []
 
     def run(self) -> RestoreReport:
-        """Restore, while the in-progress marker makes scheduled checkpoints wait: it cannot be rebased on theirs."""
+        """Restore, while the in-progress marker makes scheduled checkpoints wait.
+
+        A restore without bases cannot be rebased on what they publish; its result would be lost.
+        """
         context = self.context
         marked = marked_in_progress(context.repository, at_once=True) if context.has_repository else nullcontext()
         with self.engine.start("restore", self.spec) as workers, self.attempted(), marked:

@@ -66,5 +66,6 @@ def placed_report(
 
 def is_published(report: RestoreReport, plan: RestorePlan) -> bool:
     """Whether nothing that was placed remains to be published; stores based on the state directory never are."""
-    is_here = all(part.base == DIRECTORY for part in plan.partitions)
-    return report.published is not None or is_here or any(note.startswith(NOT_PUBLISHED) for note in report.notes)
+    if report.published is not None or all(part.base == DIRECTORY for part in plan.partitions):
+        return True
+    return any(note.startswith(NOT_PUBLISHED) for note in report.notes)

@@ -27,7 +27,7 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
 from statecore.jobs.restore.place_sink import PlaceSink
-from statecore.jobs.restore.planned_restore import Until
+from statecore.jobs.restore.planned_restore import PlanLimit
 from statecore.jobs.restore.publish_sink import PublishSink
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
@@ -40,36 +40,39 @@ def run_restore(
     engine: Engine,
     progress: Progress | None = None,
     *,
-    until: Until | None = None,
-    keeps: bool = False,
+    limit: PlanLimit | None = None,
+    keep_replaced: bool = False,
     **opened: Any,
 ) -> RestoreReport | RestorePlan:
     """Rebuild the stores of a request; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(f"stores were restored in {request.state_dir or request.repository}"):
         context = JobContext.open(request, progress, **opened)
-        return restored(context, engine, until, keeps=keeps)
+        return restore_in(context, engine, limit, keep_replaced=keep_replaced)
 
 
-def restored(
-    context: JobContext[RestoreRequest], engine: Engine, until: Until | None = None, *, keeps: bool = False
+def restore_in(
+    context: JobContext[RestoreRequest], engine: Engine, limit: PlanLimit | None = None, *, keep_replaced: bool = False
 ) -> RestoreReport | RestorePlan:
+    """Restore under the directory's lock, or only plan, in a context that is already open."""
     if context.request.plan_only:
-        return _planned(_job(context, engine, until, keeps=keeps))
+        return _plan_only(_job(context, engine, limit, keep_replaced=keep_replaced))
     with context.locked("restore.after-lock") if context.state_dir else nullcontext():
-        return _job(context, engine, until, keeps=keeps).run()
+        return _job(context, engine, limit, keep_replaced=keep_replaced).run()
 
 
-def _job(context: JobContext[RestoreRequest], engine: Engine, until: Until | None, *, keeps: bool) -> RestoreJob:
+def _job(
+    context: JobContext[RestoreRequest], engine: Engine, limit: PlanLimit | None, *, keep_replaced: bool
+) -> RestoreJob:
     """The restore, with a sink for each place that its stores go to."""
-    job = RestoreJob(context, engine, until)
+    job = RestoreJob(context, engine, limit)
     if context.has_repository:
         job.sinks.append(PublishSink(job, is_only=not context.state_dir))
     if context.state_dir:
-        job.sinks.append(PlaceSink(job, keeps=keeps))
+        job.sinks.append(PlaceSink(job, keep_replaced=keep_replaced))
     return job
 
 
-def _planned(job: RestoreJob) -> NotedPlan:
+def _plan_only(job: RestoreJob) -> NotedPlan:
     """Plan only, and show what a run would be refused with."""
     context, notes = job.context, []
     context.progress.phase("plan")

@@ -21,7 +21,26 @@ Images = Mapping[Key, ImageResult]
 
 
 class Sink(ABC):
-    """What receives the stores of a restore, which has one sink or both. The methods are called in this order."""
+    """What receives the stores of a restore, which has one sink or both.
+
+    =================  =============================================================
+    method             called
+    =================  =============================================================
+    ``preview``        for a plan only, and then no other method
+    ``earlier``        first, and again after ``recover``
+    ``recover``        unless the report of an earlier attempt was the answer
+    ``check``          for each plan, also a resumed one; a new one is frozen later
+    ``begin``          for each plan that is going to be read
+    ``shared_path``    once, with the first plan
+    ``build``          for each plan that was read
+    ``deliver``        once
+    ``report_fields``  with ``notes``, for each report: before a placement, at the end
+    =================  =============================================================
+
+    A plan is made again if a base turns out not to be sound. ``earlier`` is called twice, because a restore that has
+    succeeded is answered without a recovery, while the stores of one that was killed during its placement are in place
+    only after the recovery has completed it.
+    """
 
     already_done: ClassVar[str]
     """What is shown if an earlier attempt of the request has done the work."""
@@ -38,11 +57,11 @@ class Sink(ABC):
         """The report of an earlier attempt of the request, if it delivered the stores and they are still there."""
 
     def check(self, planned: PlannedRestore) -> list[str]:  # noqa: ARG002
-        """Refuse a plan before it is frozen; returns notes."""
+        """Refuse a plan; returns notes."""
         return []
 
     def begin(self, planned: PlannedRestore) -> bool:  # noqa: ARG002
-        """Begin, before anything is read; returns whether the runs go into the repository."""
+        """Begin, before anything of the plan is read; returns whether the runs go into the repository."""
         return False
 
     def shared_path(self, plan_id: str) -> Path | None:  # noqa: ARG002
@@ -70,4 +89,4 @@ class Sink(ABC):
 
 def are_apart(context: JobContext[RestoreRequest], workers: Workers) -> bool:
     """Whether workers share only the repository with this machine: a cluster without a shared staging directory."""
-    return context.has_repository and not context.request.staging_dir and not workers.are_here()
+    return context.has_repository and not context.request.staging_dir and not workers.are_local()

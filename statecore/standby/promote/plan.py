@@ -24,12 +24,12 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, StandbyCopy, check_changelogs
 from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
-from statecore.standby.promote.report import PromotedTask, Verdict
+from statecore.standby.promote.report import PromotedTask, PromoteVerdict
 from statecore.standby.promote.store_check import closed_at, damage, live_offset, why_wiped_there
 from statecore.statedir.custom_stores import CustomStores
 from statecore.statedir.open_stores import refuse_open_stores
-from statecore.statedir.placement import SiblingStore, StoreImage
 from statecore.statedir.placement_plan import placement_notes, refusals
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places
 from statecore.statedir.work_directory import STANDBY, STANDBY_LOGS
@@ -108,7 +108,7 @@ class PromotionPlanner:
                 refuse_shared(task, self.standby, self.directory, standby_places.get(task, {}).values(), live.values())
                 found = self._standby_stores(task, standby_places.get(task, {}))
                 tasks[task], ahead = self._verdict(task, found, live)
-                if tasks[task].verdict is Verdict.PROMOTED:
+                if tasks[task].verdict is PromoteVerdict.PROMOTED:
                     stores[task], tasks[task] = self._promote(tasks[task], found, live)
                     copies[task] = self._copies(task, found)
                 elif ahead:
@@ -123,7 +123,7 @@ class PromotionPlanner:
             if why := _beyond(found, there, checked.ends.get(task, {})):
                 try:
                     has = sum(one.offset + 1 for one in found)
-                    given = PromotedTask(task, Verdict.PROMOTED, why, has, _names(found), _bytes(found))
+                    given = PromotedTask(task, PromoteVerdict.PROMOTED, why, has, _names(found), _bytes(found))
                     stores[task], tasks[task] = self._promote(_because(given, why), found, live_places[task])
                 except (StatecoreError, OSError) as error:
                     tasks[task] = self._refused(task, error, live_places[task])
@@ -215,7 +215,7 @@ class PromotionPlanner:
             if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
                 notes = (f"{why}: {self._consequence(why)}",)
         why = Reason(f"{reason.what} {reason.action}".strip(), reason.code, **reason.context)
-        return _because(PromotedTask(task, Verdict.REFUSED, why, notes=notes), why)
+        return _because(PromotedTask(task, PromoteVerdict.REFUSED, why, notes=notes), why)
 
     def _verdict(
         self, task: str, copied: Sequence[CopiedStore], places: Mapping[str, StorePlace]
@@ -225,10 +225,10 @@ class PromotionPlanner:
         has = sum(one.offset + 1 for one in copied)
         if not self.directory.task_path(task).is_dir() or not places:
             why_none = "there is no task yet"
-            return PromotedTask(task, Verdict.PROMOTED, why_none, has, names, size, code="nothing-there"), {}
+            return PromotedTask(task, PromoteVerdict.PROMOTED, why_none, has, names, size, code="nothing-there"), {}
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
             reason = f"{why}, and {self._consequence(why)}"
-            return _because(PromotedTask(task, Verdict.PROMOTED, reason, has, names, size), why), {}
+            return _because(PromotedTask(task, PromoteVerdict.PROMOTED, reason, has, names, size), why), {}
         damaged = [
             why for one in copied if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))
         ]
@@ -248,13 +248,13 @@ class PromotionPlanner:
                 offset=there,
                 standby_offset=first.offset,
             )
-            kept = _because(PromotedTask(task, Verdict.KEPT, is_ahead, notes=notes), is_ahead)
+            kept = _because(PromotedTask(task, PromoteVerdict.KEPT, is_ahead, notes=notes), is_ahead)
             return kept, {one.spec.name: live[one.spec.name] for one in ahead}
         gained = sum(one.offset - max(live.get(one.spec.name, -1), -1) for one in copied)
         if not gained:
-            return PromotedTask(task, Verdict.KEPT, "it is as far as the standby copy", code="same-offsets"), {}
+            return PromotedTask(task, PromoteVerdict.KEPT, "it is as far as the standby copy", code="same-offsets"), {}
         best = damaged[0] if damaged else Reason("the standby copy is ahead", "standby-ahead")
-        return _because(PromotedTask(task, Verdict.PROMOTED, best, gained, names, size), best), {}
+        return _because(PromotedTask(task, PromoteVerdict.PROMOTED, best, gained, names, size), best), {}
 
     def _consequence(self, why: Reason) -> str:
         if why.code == "store-damaged":

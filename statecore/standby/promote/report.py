@@ -16,19 +16,19 @@ from statecore.jobs.attempt import Attempt
 PROMOTE_SUFFIX = ".hand-over"  # File suffix of the report
 
 
-class Outcome(StrEnum):
+class PromoteOutcome(StrEnum):
     """Outcome of a promotion."""
 
     PLANNED = "planned"
-    DONE = "handed over"
+    DONE = "promoted"
     UNCHANGED = "nothing to do"
 
 
-class Verdict(StrEnum):
+class PromoteVerdict(StrEnum):
     """Decision for one task."""
 
-    PROMOTED = "taken"  # The standby copy replaces the application's task
-    KEPT = "left"  # The application's task is as far as the standby copy, or ahead of it: it stays
+    PROMOTED = "promoted"  # The standby copy replaces the application's task
+    KEPT = "kept"  # The application's task is as far as the standby copy, or ahead of it: it stays
     REFUSED = "refused"  # The standby copy of this task cannot be promoted; the application's task stays
 
 
@@ -37,7 +37,7 @@ class PromotedTask:
     """One task of a promotion."""
 
     task: str
-    verdict: Verdict
+    verdict: PromoteVerdict
     why: str
     # offsets by which the standby copy is ahead of the application's task, over all stores; its offset sum if there is
     # none
@@ -60,7 +60,7 @@ class PromoteReport(Attempt):
 
     finished: str  # end time
     standby_dir: str  # state directory of the standby copy
-    outcome: Outcome
+    outcome: PromoteOutcome
     tasks: tuple[PromotedTask, ...]
     exit_code: int = 0  # 0, or that of Invalid if a task was refused
     kept: str = ""  # where the replaced task directories are kept; empty if none was replaced

@@ -38,11 +38,12 @@ from statecore.standby.promote.directory_check import (
     state_dir_in_doubt,
 )
 from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
-from statecore.standby.promote.report import PROMOTE_SUFFIX, Outcome, PromoteReport, Verdict
+from statecore.standby.promote.report import PROMOTE_SUFFIX, PromoteOutcome, PromoteReport, PromoteVerdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.database_state import create_database
 from statecore.statedir.file_trees import copied_bytes, link_tree, remove_tree
-from statecore.statedir.placement import PlacementPlan, apply_placement, plan_placement
+from statecore.statedir.placement import apply_placement
+from statecore.statedir.placement_plan import PlacementPlan, plan_placement
 from statecore.statedir.state_directory import StateDirectory, free_space
 from statecore.statedir.task_copies import replaced_in
 from statecore.statedir.task_layout import databases_of
@@ -166,13 +167,13 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         )
 
     def report(self, plan: PromotionPlan, changed: str | None) -> PromoteReport:
-        refused = any(one.verdict is Verdict.REFUSED for one in plan.tasks)
-        unchanged = Outcome.UNCHANGED if self.request.apply else Outcome.PLANNED
+        refused = any(one.verdict is PromoteVerdict.REFUSED for one in plan.tasks)
+        unchanged = PromoteOutcome.UNCHANGED if self.request.apply else PromoteOutcome.PLANNED
         return PromoteReport(
             **asdict(self.attempt),
             finished=utc_now(),
             standby_dir=str(self.standby.state_dir),
-            outcome=unchanged if changed is None else Outcome.DONE,
+            outcome=unchanged if changed is None else PromoteOutcome.DONE,
             tasks=plan.tasks,
             exit_code=Invalid.exit_code if refused else 0,
             kept=changed or "",

@@ -25,7 +25,7 @@ os.execv({python!r}, [{python!r}, *sys.argv[job:]])
 _PYTHON = """#!/bin/sh
 if [ "$1" = -m ]; then
     case "$2 $3" in
-        "statecore.jobs.program checkpoint") module=tests.unit.airflow.stub_here ;;
+        "statecore.jobs.program checkpoint") module=tests.unit.airflow.stub_local ;;
         "statecore.jobs.program migrate") module=tests.unit.airflow.stub_migrate ;;
         "statecore.jobs.program diagnose") module=tests.unit.airflow.stub_doctor ;;
         *) module= ;;

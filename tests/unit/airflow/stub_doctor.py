@@ -12,7 +12,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--report", type=Path)
-    parser.add_argument("--here", action="store_true", required=True)
+    parser.add_argument("--local", action="store_true", required=True)
     given = parser.parse_args()
     jobs = Path(os.environ["STATECORE_SPARK_JOBS"])
     (jobs / "doctor.json").write_text(json.dumps(given.request))

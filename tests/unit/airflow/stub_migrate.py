@@ -55,13 +55,13 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--report", type=Path)
-    parser.add_argument("--here", action="store_true")
+    parser.add_argument("--local", action="store_true")
     parser.add_argument("--master")
     given = parser.parse_args()
     jobs, request = Path(os.environ["STATECORE_SPARK_JOBS"]), given.request
     with (jobs / "migrations.jsonl").open("a") as calls:
         kept = {name: value for name, value in os.environ.items() if name.startswith("KAFKA")}
-        calls.write(json.dumps({"here": given.here, "request": request, "env": kept, "argv": sys.argv[1:]}) + "\n")
+        calls.write(json.dumps({"local": given.local, "request": request, "env": kept, "argv": sys.argv[1:]}) + "\n")
     application = request["application_id"]
     said = json.loads((jobs / "behaviour.json").read_text()).get(application, {})
     said = said.get("apply" if request.get("apply") else "plan", said)

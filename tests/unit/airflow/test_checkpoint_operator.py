@@ -21,7 +21,7 @@ from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import Retryable
 from statecore.jobs import program
-from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from tests.harness.keeper import started_at
 from tests.unit.airflow.stub import StubSpark, spec
@@ -45,22 +45,22 @@ def operator(spark: StubSpark, **fields: Any) -> StatecoreCheckpointOperator:
     )
 
 
-def here(spark: StubSpark) -> list[dict[str, Any]]:
+def local_calls(spark: StubSpark) -> list[dict[str, Any]]:
     """The processes on the worker so far."""
-    file = spark.jobs / "here.jsonl"
+    file = spark.jobs / "local.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def behaves(spark: StubSpark, how: str) -> None:
-    spark.behaves({"here": how})  # type: ignore[dict-item]
+    spark.behaves({"local": how})  # type: ignore[dict-item]
 
 
 def test_a_little_tail_starts_no_spark_and_leaves_a_summary_alone(spark: StubSpark) -> None:
     running = context()
     summary = operator(spark).execute(running)
     assert spark.calls == []
-    (call,) = here(spark)
-    assert call["argv"][0] == "--here"
+    (call,) = local_calls(spark)
+    assert call["argv"][0] == "--local"
     assert call["argv"][-2:] == ["--master", "local[2]"]
     request = json.loads(call["argv"][call["argv"].index("--request") + 1])
     assert (request["repository"], request["request_id"]) == (REPOSITORY, "a_dag/manual__1/restore/2")
@@ -77,8 +77,8 @@ def test_a_long_tail_goes_to_spark_as_the_same_request_and_report(
     behaves(spark, "long")
     running = context()
     assert operator(spark).execute(running)["published"]["snapshot"] == "snapshot-1"
-    (first,), (second,) = here(spark), spark.calls
-    second["argv"].remove("--go-on")
+    (first,), (second,) = local_calls(spark), spark.calls
+    second["argv"].remove("--continues-own-plan")
     given = arguments_of(second)
     assert given["--small-tail"] == "70000" == first["argv"][first["argv"].index("--small-tail") + 1]
     assert given["--request"] == first["argv"][first["argv"].index("--request") + 1]
@@ -91,7 +91,7 @@ def test_without_a_usable_connection_of_spark_little_tails_are_read_all_the_same
 ) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     assert operator(spark).execute(context())["published"]
-    assert "--master" not in here(spark)[0]["argv"]
+    assert "--master" not in local_calls(spark)[0]["argv"]
     behaves(spark, "long")
     with pytest.raises(JobRefused, match=r"Invalid \(spark-connection-missing\)"):
         operator(spark).execute(context())
@@ -131,7 +131,7 @@ def test_an_undecidable_checkpoint_fails_with_its_reason_and_starts_no_job(spark
     refusal = error.to_json()
     with pytest.raises(JobRefused, match=r"\(broker-unreachable\)"):
         operator(spark, refusal=refusal).execute(context())
-    assert (here(spark), spark.calls) == ([], [])
+    assert (local_calls(spark), spark.calls) == ([], [])
     assert last_words("orders")[0].error["code"] == "broker-unreachable"
 
 
@@ -149,8 +149,8 @@ def test_an_application_that_cannot_be_checked_is_failing_and_keeps_its_reports(
     for _ in range(3):
         refuses(spark)
     last, before = last_words("orders")  # the stub's report names another host
-    assert before.outcome is Outcome.PUBLISHED
-    assert (last.outcome, last.error["what"], last.error["action"]) == (Outcome.FAILED, "It is no spec.", "Look.")
+    assert before.outcome is ReportOutcome.PUBLISHED
+    assert (last.outcome, last.error["what"], last.error["action"]) == (ReportOutcome.FAILED, "It is no spec.", "Look.")
     assert last.attempt.request_id == "a_dag/manual__1/restore/2"
     assert {file.name for file in (tmp_path / "reports" / "orders").iterdir()} == kept | {refusals.FILE}
 
@@ -187,9 +187,9 @@ def test_a_task_that_is_killed_kills_its_process(spark: StubSpark) -> None:
     thread = threading.Thread(target=execute)
     thread.start()
     deadline = time.monotonic() + 300
-    while not here(spark) and time.monotonic() < deadline:
+    while not local_calls(spark) and time.monotonic() < deadline:
         time.sleep(0.05)
-    (call,) = here(spark)
+    (call,) = local_calls(spark)
     assert started_at(call["pid"]) is not None
     task.on_kill()
     thread.join(300)
@@ -202,7 +202,7 @@ def test_the_secrets_are_in_the_process_and_not_in_its_arguments(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_ORDERS", json.dumps({"conn_type": "generic", "password": "hush"}))
     operator(spark).execute(context())
-    (call,) = here(spark)
+    (call,) = local_calls(spark)
     assert call["env"]["KAFKA_PASSWORD"] == "hush"
     assert "hush" not in json.dumps(call["argv"])
     assert "KAFKA_PASSWORD" not in os.environ

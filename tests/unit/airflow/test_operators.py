@@ -18,7 +18,7 @@ from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
 from statecore.airflow.operators import StatecoreSparkOperator, clear_report_path, ran_on
 from statecore.airflow.settings import Settings
 from statecore.errors import KINDS, Capacity, Invalid
-from statecore.jobs.history.report_head import Outcome, ReportHead
+from statecore.jobs.history.report_head import ReportHead, ReportOutcome
 from statecore.jobs.history.report_index import INDEX, ReportIndex
 from tests.unit.airflow.stub import StubSpark, spec
 
@@ -226,7 +226,7 @@ def test_a_driver_that_died_without_a_report_is_retried(spark: StubSpark, capsys
         operator(spark).execute(context())
     assert not isinstance(failure.value, AirflowFailException)
     (said,) = last_words("orders")
-    assert said.outcome is Outcome.FAILED
+    assert said.outcome is ReportOutcome.FAILED
     assert said.error["code"] == "job-report-missing"
     assert "137" in said.error["what"]
     assert "Retryable (job-report-missing): " in capsys.readouterr().out
@@ -515,7 +515,7 @@ def test_what_was_refused_before_the_job_is_on_the_page(spark: StubSpark) -> Non
     with pytest.raises(JobRefused, match="does not exist"):
         operator(spark, conn_id="absent").execute(context())
     (said,) = last_words("orders")
-    assert (said.outcome, said.attempt.request_id) == (Outcome.FAILED, "a_dag/manual__1/restore/2")
+    assert (said.outcome, said.attempt.request_id) == (ReportOutcome.FAILED, "a_dag/manual__1/restore/2")
 
 
 def test_a_request_that_fits_no_argument_is_refused_before_it_is_sent(spark: StubSpark) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from statecore.airflow import reports
-from statecore.jobs.history.report_head import Outcome, read_head
+from statecore.jobs.history.report_head import ReportOutcome, read_head
 from tests.unit.jobs.reports import FAILURE, attempt, done, failed
 
 
@@ -145,7 +145,7 @@ def test_a_failure_is_recorded_unless_stores_were_restored(tmp_path: Path) -> No
     path.write_text(json.dumps(attempt(1, host="driver").begun()))
     reports.record_failure(path, mine, FAILURE)
     head = read_head(reports.read_report(path))
-    assert (head.outcome, head.attempt.host, head.error["error"]) == (Outcome.FAILED, "driver", "Fenced")
+    assert (head.outcome, head.attempt.host, head.error["error"]) == (ReportOutcome.FAILED, "driver", "Fenced")
     path.write_text(json.dumps(failed(attempt(2), what="Of an earlier try.")))
     reports.record_failure(path, mine, FAILURE)
     assert read_head(reports.read_report(path)).attempt == mine

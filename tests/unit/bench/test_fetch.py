@@ -38,7 +38,7 @@ def test_files_of_a_snapshot_are_copied_and_those_in_packs_extracted(tmp_path: P
     extents = put_files(app_repository.blobs, app_repository.names, together)
     assert {extent.blob.split("/")[2] for extent in extents} == {"packs"}
     packed = [moved(task_manifest, extent) for task_manifest, extent in zip(task_manifests[:2], extents, strict=True)]
-    publishing.begin().publish([*packed, task_manifests[2]], whole=True)
+    publishing.begin().publish([*packed, task_manifests[2]], drops_other_tasks=True)
     found = snapshot_files(app_repository, tmp_path / "cut")
     assert [file.path.read_bytes() for file in found] == [contents[2], contents[1], contents[0]]
     assert [(file.sha256, file.bytes) for file in found] == [

@@ -186,7 +186,10 @@ def world(tmp_path: Path) -> World:
     world.snapshot()
     app_repository = ApplicationRepository.open(world.url, "app")
     publication = Publication(app_repository, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
-    assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS, None)}) is not None
+    assert (
+        publication.publish([], drops_other_tasks=False, read_positions={"0_0": ReadPosition(READ_AT_MS, None)})
+        is not None
+    )
     return world
 
 

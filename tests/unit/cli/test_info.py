@@ -15,9 +15,8 @@ import pytest
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, REPORT_SUFFIX
-from statecore.jobs.repair.report import REPAIR_SUFFIX, Outcome, RebuiltStores, RepairReport
-from statecore.standby.promote.report import PROMOTE_SUFFIX, PromotedTask, PromoteReport, Verdict
-from statecore.standby.promote.report import Outcome as Promotion
+from statecore.jobs.repair.report import REPAIR_SUFFIX, RebuiltStores, RepairOutcome, RepairReport
+from statecore.standby.promote.report import PROMOTE_SUFFIX, PromotedTask, PromoteOutcome, PromoteReport, PromoteVerdict
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import code_said
 from tests.unit.jobs.history.test_restores import Directory
@@ -63,11 +62,13 @@ def test_the_last_promotion_is_shown(run: Run, orders: Directory) -> None:
     orders.restored(1, entry("by-id", 0, 5))
     state = orders.directory.state_dir
     assert "last promotion" not in run("--state-dir", state)[1]
-    tasks = (PromotedTask("0_0", Verdict.PROMOTED, "ahead"), PromotedTask("0_1", Verdict.KEPT, "as far"))
+    tasks = (PromotedTask("0_0", PromoteVerdict.PROMOTED, "ahead"), PromotedTask("0_1", PromoteVerdict.KEPT, "as far"))
     for hour, there in ((9, "/newer"), (8, "/older")):
         finished = f"2026-11-28T0{hour}:00:00+00:00"
         attempt = vars(orders.attempt(hour))
-        report = PromoteReport(**attempt, finished=finished, standby_dir=there, outcome=Promotion.DONE, tasks=tasks)
+        report = PromoteReport(
+            **attempt, finished=finished, standby_dir=there, outcome=PromoteOutcome.DONE, tasks=tasks
+        )
         orders.say(hour, PROMOTE_SUFFIX, report.to_json())
     code, out, _ = run("--state-dir", state)
     assert (code, "from /newer: 1 of 2 tasks promoted" in out, "/older" in out) == (0, True, False)
@@ -80,7 +81,7 @@ def test_the_last_repair_says_what_was_rebuilt(run: Run, orders: Directory) -> N
     rebuilt = (RebuiltStores(("by-id",), ("0_0", "0_1"), ("file-missing",), 7),)
     attempt = vars(orders.attempt(2))
     report = RepairReport(
-        **attempt, finished="now", outcome=Outcome.REPAIRED, plan_id="p", exit_code=0, rebuilt=rebuilt
+        **attempt, finished="now", outcome=RepairOutcome.REPAIRED, plan_id="p", exit_code=0, rebuilt=rebuilt
     )
     orders.say(2, REPAIR_SUFFIX, report.to_json())
     assert "by-id rebuilt in 0_0, 0_1; findings left: none" in run("--state-dir", orders.directory.state_dir)[1]

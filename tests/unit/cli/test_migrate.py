@@ -16,7 +16,7 @@ from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.migrate.plan import migrated_task
-from statecore.jobs.migrate.report import MigratedStore, MigratedTask, MigrateReport, Outcome
+from statecore.jobs.migrate.report import MigratedStore, MigratedTask, MigrateReport, MigrationOutcome
 from tests.golden.make import HERE
 from tests.unit.conversion.inspections import at, plain
 from tests.unit.conversion.inspections import buffer as buffer_of
@@ -41,7 +41,9 @@ def test_the_same_step_of_many_tasks_is_printed_once(
     ] * 2
 
 
-def report(*tasks: MigratedTask, outcome: Outcome = Outcome.PLANNED, to: str = "4.3") -> MigrateReport:
+def report(
+    *tasks: MigratedTask, outcome: MigrationOutcome = MigrationOutcome.PLANNED, to: str = "4.3"
+) -> MigrateReport:
     attempt = Attempt.begin("app", "/state", "one")
     return MigrateReport(**vars(attempt), finished="now", to=to, outcome=outcome, plan_id="p", tasks=tasks)
 
@@ -68,13 +70,13 @@ def test_where_all_is_left_no_empty_table_is_printed_and_no_opening_as_it_is_pro
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     left = MigratedTask("0_0", "4.2", left=("There is no .checkpoint in 0_0: it is restored from the start.",))
-    show(report(left, outcome=Outcome.UNCHANGED))
+    show(report(left, outcome=MigrationOutcome.UNCHANGED))
     heading, said, result = capsys.readouterr().out.splitlines()
     assert heading.startswith("app in /state, ")
     assert said.endswith(f"0_0: {left.left[0]}")
     assert "4.3" in result
     whole = MigratedTask("0_0", "4.3", stores=(MigratedStore("a", "?", (), {}),))
-    show(report(whole, outcome=Outcome.UNCHANGED))
+    show(report(whole, outcome=MigrationOutcome.UNCHANGED))
     assert capsys.readouterr().out.splitlines()[-1] != result
 
 

@@ -25,7 +25,7 @@ def test_a_refused_task_sets_the_exit_code_and_the_others_are_promoted(
     world.store(world.warm, "totals", 9, task="7_0")
     assert main(words(world, "--apply", "--json")) == Invalid.exit_code
     report = json.loads(capfd.readouterr().out)
-    assert {one["task"]: one["verdict"] for one in report["tasks"]} == {"0_0": "taken", "7_0": "refused"}
+    assert {one["task"]: one["verdict"] for one in report["tasks"]} == {"0_0": "promoted", "7_0": "refused"}
     assert world.row("totals") == "warm at 9"
 
 

@@ -9,7 +9,7 @@ import pytest
 from statecore.cli.recover_global import show
 from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
+from statecore.jobs.repair.report import RebuiltStores, RepairOutcome, RepairReport
 
 
 def test_after_a_recovery_the_averted_outcome_of_a_start_is_in_the_past_tense(
@@ -18,7 +18,7 @@ def test_after_a_recovery_the_averted_outcome_of_a_start_is_in_the_past_tense(
     report = RepairReport(
         **vars(Attempt.begin("app", "/state", "one")),
         finished="now",
-        outcome=Outcome.PLANNED,
+        outcome=RepairOutcome.PLANNED,
         plan_id="p",
         exit_code=0,
         found=({"severity": "loss"}, {"severity": "loss"}),
@@ -27,7 +27,7 @@ def test_after_a_recovery_the_averted_outcome_of_a_start_is_in_the_past_tense(
     )
     show(report)
     assert capsys.readouterr().out.splitlines()[0] == f"global store table: {StartOutcome.FAILS}"
-    show(replace(report, outcome=Outcome.REPAIRED))
+    show(replace(report, outcome=RepairOutcome.REPAIRED))
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"global store table before the recovery: {StartOutcome.FAILS}"
     assert "2 findings before the repair" in said

@@ -12,7 +12,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.cli.repair import show
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.repair.report import REPAIR_REPORT, Outcome, RebuiltStores, RepairedTask, RepairReport
+from statecore.jobs.repair.report import REPAIR_REPORT, RebuiltStores, RepairedTask, RepairOutcome, RepairReport
 from tests.unit.doctor.stored import offsets, write_database
 
 Run = Callable[..., tuple[int, str, str]]
@@ -52,7 +52,7 @@ def test_a_plan_without_a_spec_promises_no_rebuild(run: Run, tmp_path: Path) -> 
         code, out, _ = run("--application-id", "shop", "--processing-guarantee", "exactly_once_v2", "--json", *words)
         report = json.loads(out)
         assert code == 21
-        assert (report["rebuilt"], report["outcome"]) == ([], Outcome.UNCHANGED)
+        assert (report["rebuilt"], report["outcome"]) == ([], RepairOutcome.UNCHANGED)
         (left,) = report["remaining"]
         assert (left["task"], left["store"], left["code"]) == ("0_0", "orders", "store-not-closed")
         assert "--spec" in left["remedy"]
@@ -97,7 +97,7 @@ def test_the_directory_of_replaced_files_is_printed(
     mended = (RepairedTask("0_0", ("set the status to closed",), ("global-store-not-closed",)),)
     rebuilt = (RebuiltStores(("table",), ("0_1",), ("file-missing",), 7, kept="/state/app/.statecore/replaced/two"),)
     kept = "/state/app/.statecore/replaced/one"
-    report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.REPAIRED, plan_id="p", exit_code=0)
+    report = RepairReport(**vars(attempt), finished="now", outcome=RepairOutcome.REPAIRED, plan_id="p", exit_code=0)
     show(replace(report, repaired=mended, rebuilt=rebuilt, kept=kept))
     said = " ".join(capsys.readouterr().out.split())
     assert said.endswith(f": {kept}, {rebuilt[0].kept}")
@@ -113,7 +113,7 @@ def test_a_doubtful_rebuild_is_shown_with_its_doubts_and_approval_option(
     attempt = Attempt.begin("app", "/state", "one")
     doubt = "Nothing would be left of table: it is rebuilt from app-table-changelog-1 of topic 7, which has no record."
     rebuilt = (RebuiltStores(("table",), ("0_1",), ("file-missing",), doubts=(doubt,)),)
-    report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.PLANNED, plan_id="p", exit_code=0)
+    report = RepairReport(**vars(attempt), finished="now", outcome=RepairOutcome.PLANNED, plan_id="p", exit_code=0)
     show(replace(report, rebuilt=rebuilt))
     said = capsys.readouterr().out
     assert doubt in said

@@ -20,7 +20,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
-from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
+from statecore.jobs.repair.report import RebuiltStores, RepairOutcome, RepairReport
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
 from statecore.spec.model import ProcessingGuarantee
@@ -326,14 +326,14 @@ def test_recover_global(transcript: Transcript, monkeypatch: pytest.MonkeyPatch,
     planned = RepairReport(
         **vars(Attempt.begin("shop", "/state", "one")),
         finished="now",
-        outcome=Outcome.PLANNED,
+        outcome=RepairOutcome.PLANNED,
         plan_id="p",
         exit_code=0,
         found=({"severity": "loss"},),
         rebuilt=(RebuiltStores(("table",), ("global",), ("offset-past-end",), sources="topic table"),),
         next_starts=(fails,),
     )
-    done = replace(planned, outcome=Outcome.REPAIRED, kept="/state/shop/.statecore/replaced/one", seconds=1.5)
+    done = replace(planned, outcome=RepairOutcome.REPAIRED, kept="/state/shop/.statecore/replaced/one", seconds=1.5)
     answer(monkeypatch, "recover_global.run.run_recover_global", planned, done)
     words = ("recover-global", "--spec", spec, "--state-dir", root)
     assert [transcript.run(*words, *more) for more in ([], ["--apply"])] == [0, 0]

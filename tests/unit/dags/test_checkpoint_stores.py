@@ -15,14 +15,14 @@ from statecore.airflow import due_applications as deciding
 from statecore.airflow.due_applications import due_requests
 from statecore.airflow.settings import Settings
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
-from statecore.jobs.checkpoint.schedule import Verdict
-from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.checkpoint.schedule import DueVerdict
+from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.repository.repository import create_repository
 from tests.harness.tiers import one_of
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
-from tests.unit.airflow.test_checkpoint_operator import here
+from tests.unit.airflow.test_checkpoint_operator import local_calls
 from tests.unit.dags.test_restore_stores import events, states
 from tests.unit.jobs.backup.snapshots import World
 
@@ -45,7 +45,7 @@ def repository(tmp_path: Path) -> str:
 @pytest.fixture
 def due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every application that can be looked at is due, and no broker is asked."""
-    verdict = Verdict(True, "there is no snapshot", last_snapshot=NO_SNAPSHOT)
+    verdict = DueVerdict(True, "there is no snapshot", last_snapshot=NO_SNAPSHOT)
     monkeypatch.setattr(deciding, "check_due", lambda *_, **__: verdict)
 
 
@@ -62,7 +62,7 @@ def conf(repository: str, *applications: Any, **fields: Any) -> dict[str, Any]:
 
 def requests(spark: StubSpark) -> list[dict[str, Any]]:
     """What the processes were asked for that were started."""
-    return [json.loads(call["argv"][call["argv"].index("--request") + 1]) for call in here(spark)]
+    return [json.loads(call["argv"][call["argv"].index("--request") + 1]) for call in local_calls(spark)]
 
 
 def asked(spark: StubSpark) -> list[str]:
@@ -132,7 +132,7 @@ def test_where_nothing_is_due_the_task_is_skipped_and_the_run_is_green(spark: St
     world.snapshot()
     run = load().test(run_conf=conf(world.url, world.spec))
     assert (str(run.state), states(run)["checkpoint", -1]) == ("success", "skipped")
-    assert here(spark) == []
+    assert local_calls(spark) == []
     forced = load().test(run_conf=conf(world.url, world.spec, force=True))
     assert (str(forced.state), asked(spark)) == ("success", ["app"])
 
@@ -161,7 +161,7 @@ def failing() -> set[str]:
     """The applications that the page shows as failing."""
     index = ReportIndex(Settings.from_environment().reports)
     lasts = [one.last for name in index.names() for one in index.application(name).instances]
-    return {one.attempt.application_id for one in lasts if one.outcome is Outcome.FAILED}
+    return {one.attempt.application_id for one in lasts if one.outcome is ReportOutcome.FAILED}
 
 
 def test_the_failure_of_an_application_is_cleared_when_it_can_be_checked(spark: StubSpark, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_the_failure_of_an_application_is_cleared_when_it_can_be_checked(spark: 
     run = load().test(run_conf=conf(world.url, str(file)))
     assert (str(run.state), states(run)["checkpoint", -1]) == ("success", "skipped")
     assert failing() == set()
-    assert here(spark) == []
+    assert local_calls(spark) == []
 
 
 def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_the_first(
@@ -212,7 +212,7 @@ def test_a_repository_that_is_not_there_fails_the_deciding_task(spark: StubSpark
     run = load().test(run_conf=conf((tmp_path / "nowhere").as_uri(), spec("orders"), spec("billing")))
     assert str(run.state) == "failed"
     assert states(run)["decide", -1] == "failed"
-    assert here(spark) == []
+    assert local_calls(spark) == []
 
 
 @pytest.mark.parametrize(
@@ -223,4 +223,4 @@ def test_a_parameter_that_is_wrong_for_all_fails_the_deciding_task(
 ) -> None:
     run = load().test(run_conf={**conf(repository, spec("orders")), **wrong})
     assert states(run)["decide", -1] == "failed"
-    assert here(spark) == []
+    assert local_calls(spark) == []

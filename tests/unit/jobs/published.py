@@ -23,9 +23,9 @@ from statecore.images.runs_digest import merged_digest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import (
     BaseFile,
-    ChangelogEnd,
     Extent,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -130,7 +130,7 @@ class Shop:
         publication = Publication(
             self.app_repository, self.declared, request=request, origin="restore", clock=lambda: cut + self._made
         )
-        return publication.publish(task_manifests, whole=True)
+        return publication.publish(task_manifests, drops_other_tasks=True)
 
     def store(
         self,
@@ -190,7 +190,7 @@ class Shop:
             kind,
             image_identity(kind, made_of, ends),
             tuple(
-                ChangelogEnd(*partition, TOPIC_ID, offset, offset + (not is_global), 0, offset + (not is_global))
+                StoredEnd(*partition, TOPIC_ID, offset, offset + (not is_global), 0, offset + (not is_global))
                 for partition, offset in ends.items()
             ),
             str(self.declared.processing_guarantee.isolation),

@@ -20,7 +20,7 @@ from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, PlanOnlyEngine
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fields.declaration import Request
-from statecore.jobs.history.report_head import Outcome, read_head
+from statecore.jobs.history.report_head import ReportOutcome, read_head
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.program import PROGRAMS, SPARK_NEEDED, main, reporting, write_report
 from statecore.jobs.restore.report import RestoreReport
@@ -127,7 +127,7 @@ def test_a_killed_job_has_reported_its_start(tmp_path: Path) -> None:
 
     run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "request_id": "one"}), run=killed)
     head = read_head(seen[0])
-    assert (head.outcome, head.finished) == (Outcome.BEGUN, "")
+    assert (head.outcome, head.finished) == (ReportOutcome.BEGUN, "")
     assert head.attempt.instance == ("app", socket.gethostname(), str(tmp_path))
 
 
@@ -137,7 +137,7 @@ def test_a_plan_is_reported_as_a_plan(tmp_path: Path) -> None:
     code, document = run(tmp_path, request, run=lambda *_, **__: plan)
     assert code == 0
     assert {name: document[name] for name in plan.to_json()} == plan.to_json()
-    assert read_head(document).outcome is Outcome.PLANNED
+    assert read_head(document).outcome is ReportOutcome.PLANNED
 
 
 def test_the_first_word_of_the_job_comes_before_all_that_it_has_to_load(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_long_tails_want_spark_and_leave_no_error(
     seen: list[int | None] = []
     monkeypatch.setattr(program, "exit_with_parent_process", lambda: None)
     code, said = run(
-        tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--here", *arguments, verb="checkpoint", run=starts
+        tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--local", *arguments, verb="checkpoint", run=starts
     )
     assert (code, "error" in said, "finished" in said) == (SPARK_NEEDED, False, False)
     assert (said["application_id"], seen) == ("app", [small_tail])
@@ -259,16 +259,16 @@ def test_a_plan_that_is_made_here_is_cut_for_the_engine_that_may_take_it_up() ->
     assert PlanOnlyEngine("local[3]").expected(spec) == SparkEngine("local[3]").expected(spec) == 3
 
 
-@pytest.mark.parametrize(("arguments", "go_on"), [((), False), (("--go-on",), True)])
+@pytest.mark.parametrize(("arguments", "continues_own_plan"), [((), False), (("--continues-own-plan",), True)])
 def test_a_checkpoint_knows_whether_its_own_first_process_has_made_the_plan(
-    tmp_path: Path, arguments: tuple[str, ...], go_on: bool
+    tmp_path: Path, arguments: tuple[str, ...], continues_own_plan: bool
 ) -> None:
-    def resumes(*_: Any, go_on: bool, **__: Any) -> RestoreReport:
-        return RestoreReport("app", "p", "at_least_once", "", 1.25, {}, (), notes=(str(go_on),))
+    def resumes(*_: Any, continues_own_plan: bool, **__: Any) -> RestoreReport:
+        return RestoreReport("app", "p", "at_least_once", "", 1.25, {}, (), notes=(str(continues_own_plan),))
 
     request = {"spec": SPEC, "repository": "file:///r"}
     code, said = run(tmp_path, request, *arguments, verb="checkpoint", run=resumes)
-    assert (code, said["notes"]) == (0, [str(go_on)])
+    assert (code, said["notes"]) == (0, [str(continues_own_plan)])
 
 
 def test_what_is_wrong_with_a_migration_is_in_the_report(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_plan_needs_no_spec_no_spark_and_changes_nothing(tmp_path: Path) -> No
     assert fingerprint(directory) == before
 
 
-@pytest.mark.parametrize(("arguments", "kind"), [(("--here",), ProcessEngine), ((), SparkEngine)])
+@pytest.mark.parametrize(("arguments", "kind"), [(("--local",), ProcessEngine), ((), SparkEngine)])
 def test_who_converts_is_who_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], kind: type[Any]
 ) -> None:

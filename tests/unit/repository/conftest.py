@@ -35,4 +35,4 @@ def orders(app_repository: ApplicationRepository, storage: Storage, network: Net
 @pytest.fixture
 def first(orders: Snapshots) -> None:
     """A snapshot of all tasks."""
-    orders.publish("first", BOTH, whole=True)
+    orders.publish("first", BOTH, drops_other_tasks=True)

@@ -14,7 +14,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
 from statecore.images.model import Run, RunFormat
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.manifest import MANIFEST, ChangelogEnd, StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
+from statecore.repository.manifest import MANIFEST, StoredDatabase, StoredEnd, StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
@@ -68,7 +68,7 @@ class Publishing:
             StoreKind.KEY_VALUE, {None: (None, [run])}, {TopicPartition(TOPIC, partition): end - 1}
         )
         fields: dict[str, Any] = {
-            "changelogs": (ChangelogEnd(TOPIC, partition, "a" * 32, end - 1, end, 0, end + 5, 3),),
+            "changelogs": (StoredEnd(TOPIC, partition, "a" * 32, end - 1, end, 0, end + 5, 3),),
             "isolation": "read_uncommitted",
             "read_at_ms": READ_AT_MS,
             "rows": end,
@@ -92,10 +92,15 @@ class Publishing:
             name=lambda: f"{number:08x}",
         )
 
-    def publish(self, end: int, partitions: Sequence[int] = (0, 1), *, whole: bool = True, **changed: Any) -> Published:
+    def publish(
+        self, end: int, partitions: Sequence[int] = (0, 1), *, drops_other_tasks: bool = True, **changed: Any
+    ) -> Published:
         """Publish tasks up to an offset."""
         job = self.begin()
-        done = job.publish([self.task_manifest(partition, end, **changed) for partition in partitions], whole=whole)
+        done = job.publish(
+            [self.task_manifest(partition, end, **changed) for partition in partitions],
+            drops_other_tasks=drops_other_tasks,
+        )
         assert done is not None
         return done
 

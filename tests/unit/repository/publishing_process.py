@@ -29,7 +29,7 @@ def publish(url: str, application_id: str, request: str, directory: Path, ends: 
         clock=time.time,
         faults=fault_points_from_environment(),
     )
-    done = begun.earlier() or begun.publish(uploaded(app_repository, directory, ends), whole=False)
+    done = begun.earlier() or begun.publish(uploaded(app_repository, directory, ends), drops_other_tasks=False)
     assert done is not None
     return done
 

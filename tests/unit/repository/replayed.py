@@ -28,9 +28,9 @@ from statecore.images.model import Run, RunFormat, StoreDigest, segment_order
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     BaseFile,
-    ChangelogEnd,
     Extent,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -293,7 +293,7 @@ class History:
         kind = StoreKind.KEY_VALUE if self.retention_ms is None else StoreKind.WINDOW
         is_global = self.shape == "global"
         changelogs = tuple(
-            ChangelogEnd(TOPIC, number, "0" * 32, end if is_global else end - 1, end) for number, end in ends.items()
+            StoredEnd(TOPIC, number, "0" * 32, end if is_global else end - 1, end) for number, end in ends.items()
         )
         segment = None if self.retention_ms is None else max(stream_time or 0, 0) // INTERVAL_MS
         identity = store_identity(kind, made, {one.topic_partition: one.offset for one in changelogs}, segment)

@@ -396,7 +396,7 @@ class Simulation:
         task_manifests = [_task_manifest(task, stores, plan) for task, stores in runs.items()]
         return begun.publish(
             task_manifests,
-            whole=request.whole,
+            drops_other_tasks=request.whole,
             rebase=self._advancing(plan) if request.rebases else None,
             refused=request.refused,
         )
@@ -442,11 +442,11 @@ class Simulation:
         quiet = [task for task in quiet if all((task, one) in request.stores for one in STORES)]
         return begun.publish(
             task_manifests,
-            whole=False,
+            drops_other_tasks=False,
             tasks=tasks if self.seed % 2 else None,
             rebase=self._advancing(plan),
             read_positions=dict.fromkeys(quiet, ReadPosition(plan.read_at_ms, None)),
-            hourly=True,
+            checks_blobs_hourly=True,
         )
 
     def _advancing(self, plan: Plan) -> Rebase:
@@ -499,9 +499,9 @@ class Simulation:
         made = [rebase_compaction(of, newest[task]) for task, of in compactions.items() if task in newest]
         return begun.publish(
             [task_manifest for task_manifest in made if task_manifest is not None],
-            whole=False,
+            drops_other_tasks=False,
             rebase=rebase,
-            hourly=True,
+            checks_blobs_hourly=True,
         )
 
     def _swapped(self, _: str, content: bytes) -> None:

@@ -20,10 +20,10 @@ from statecore.repository.application_repository import ApplicationRepository, R
 from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.manifest import (
     BaseFile,
-    ChangelogEnd,
     Extent,
     Manifest,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -119,7 +119,7 @@ def store_of(
         store,
         KIND,
         identity,
-        (ChangelogEnd(*partition, topic_id, offset, 0 if restored_by_kafka_streams else end, 0, end, 1),),
+        (StoredEnd(*partition, topic_id, offset, 0 if restored_by_kafka_streams else end, 0, end, 1),),
         "read_committed",
         () if restored_by_kafka_streams else (StoredDatabase(None, tuple(runs), tuple(base)),),
         read_at_ms=int(NOW * 1000),
@@ -275,9 +275,9 @@ class Snapshots:
         """A publication that begins now."""
         return publication(self.app_repository, request, **more)
 
-    def publish(self, request: str, ends: Ends, *, whole: bool = False, **more: Any) -> Published:
+    def publish(self, request: str, ends: Ends, *, drops_other_tasks: bool = False, **more: Any) -> Published:
         """Begin and publish stores that end there."""
-        return self.begin(request, **more).publish(self.upload(ends), whole=whole)
+        return self.begin(request, **more).publish(self.upload(ends), drops_other_tasks=drops_other_tasks)
 
     def fetched(self) -> dict[str, dict[str, ReadTaskManifest]]:
         """See :func:`fetched`."""

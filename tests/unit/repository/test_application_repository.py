@@ -22,7 +22,7 @@ TWO_TASKS = {"0_0": {"left": 50, "right": 50}, "0_1": {"left": 100}}
 @pytest.fixture
 def entry(app_repository: ApplicationRepository, tmp_path: Path) -> SnapshotEntry:
     """A snapshot that counts."""
-    publication(app_repository).publish(uploaded(app_repository, tmp_path, TWO_TASKS), whole=True)
+    publication(app_repository).publish(uploaded(app_repository, tmp_path, TWO_TASKS), drops_other_tasks=True)
     newest = app_repository.head().newest
     assert newest is not None
     return newest

@@ -9,7 +9,7 @@ import pytest
 
 from statecore.formats.kinds import StoreKind
 from statecore.repository.compatibility import Difference, differences
-from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
+from statecore.repository.manifest import StoredEnd, StoreSnapshot
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
 DECLARED = StoreSpec("clicks", StoreKind.WINDOW, 0, "orders-clicks-changelog", retention_ms=600_000)
@@ -17,7 +17,7 @@ STORE = StoreSnapshot(
     "clicks",
     StoreKind.WINDOW,
     "i",
-    (ChangelogEnd("orders-clicks-changelog", 1, "", 9, 10),),
+    (StoredEnd("orders-clicks-changelog", 1, "", 9, 10),),
     "read_uncommitted",
     retention_ms=600_000,
     segment_interval_ms=300_000,
@@ -103,7 +103,7 @@ def test_an_undecided_declaration_matches_everything() -> None:
 
 
 def test_a_global_store_is_of_its_topic() -> None:
-    ends = tuple(ChangelogEnd("names", partition, "", 10, 10) for partition in (0, 1))
+    ends = tuple(StoredEnd("names", partition, "", 10, 10) for partition in (0, 1))
     store = StoreSnapshot("names", StoreKind.KEY_VALUE, "i", ends, "read_uncommitted")
     declared = StoreSpec("names", StoreKind.KEY_VALUE, -1, "names")
     assert found(declared, store, task="global") == ()

@@ -19,8 +19,8 @@ def test_jobs_that_touch_other_tasks_are_put_beside_each_other(orders: Snapshots
     one, other = orders.begin("one"), orders.begin("other")
     task_manifests = orders.upload({"0_0": {"left": 100, "right": 100}})
     beside = orders.upload({"0_1": {"left": 150}, "0_2": {"left": 10}})
-    assert one.publish(task_manifests, whole=False).concurrent == 0
-    done = other.publish(beside, whole=False)
+    assert one.publish(task_manifests, drops_other_tasks=False).concurrent == 0
+    done = other.publish(beside, drops_other_tasks=False)
     assert done.concurrent == 1
     assert orders.ends == {"0_0": {"left": 100, "right": 100}, "0_1": {"left": 150, "right": 50}, "0_2": {"left": 10}}
     requests = orders.requests
@@ -30,8 +30,8 @@ def test_jobs_that_touch_other_tasks_are_put_beside_each_other(orders: Snapshots
 
 def test_two_jobs_that_make_the_head_at_the_same_time_both_count(orders: Snapshots) -> None:
     one, other = orders.begin("one"), orders.begin("other")
-    one.publish(orders.upload({"0_0": {"left": 50}}), whole=False)
-    other.publish(orders.upload({"0_1": {"left": 50}}), whole=False)
+    one.publish(orders.upload({"0_0": {"left": 50}}), drops_other_tasks=False)
+    other.publish(orders.upload({"0_1": {"left": 50}}), drops_other_tasks=False)
     assert orders.ends == {"0_0": {"left": 50}, "0_1": {"left": 50}}
 
 
@@ -44,7 +44,7 @@ def test_a_job_is_fenced_if_another_has_published_the_same_task(
     orders.publish("other", {"0_0": {"left": 100}})
     before = orders.storage.pointers[orders.app_repository.names.head]
     with raises(Fenced, "publication-conflict", application_id="orders", reason="tasks-published", tasks=["0_0"]):
-        late.publish(orders.upload(newer), whole=whole)
+        late.publish(orders.upload(newer), drops_other_tasks=whole)
     assert orders.storage.pointers[orders.app_repository.names.head] == before
     assert len(blobs_of(orders.storage, "manifests")) == 2, "unnamed manifests are deleted"
 
@@ -53,7 +53,7 @@ def test_a_whole_application_is_fenced_by_any_task_that_others_have_published(or
     late = orders.begin("late")
     orders.publish("other", {"0_7": {"left": 10}})
     with raises(Fenced, "publication-conflict", reason="tasks-published", tasks=["0_7"]):
-        late.publish(orders.upload({"0_0": {"left": 100}, "0_1": {"left": 100}}), whole=True)
+        late.publish(orders.upload({"0_0": {"left": 100}, "0_1": {"left": 100}}), drops_other_tasks=True)
 
 
 def test_a_job_begun_before_the_head_was_recreated_is_fenced(orders: Snapshots, first: None) -> None:
@@ -64,8 +64,8 @@ def test_a_job_begun_before_the_head_was_recreated_is_fenced(orders: Snapshots, 
     orders.storage.swap(orders.app_repository.names.head, encoded_head(anew, found.raw), version_of(raw))
     task_manifests = orders.upload({"0_0": {"left": 100}})
     with raises(Fenced, "publication-conflict", reason="head-recreated"):
-        late.publish(task_manifests, whole=False)
-    orders.begin("late").publish(task_manifests, whole=False)
+        late.publish(task_manifests, drops_other_tasks=False)
+    orders.begin("late").publish(task_manifests, drops_other_tasks=False)
     assert orders.app_repository.head().epoch == 1
 
 
@@ -80,14 +80,14 @@ def test_a_publication_never_lowers_an_offset(orders: Snapshots, first: None) ->
 
 def test_a_recreated_topic_may_have_lower_offsets(orders: Snapshots, first: None) -> None:
     task_manifests = orders.upload({"0_0": {"left": 10}}, topic_id="1" * 32)
-    orders.begin("anew").publish(task_manifests, whole=False)
+    orders.begin("anew").publish(task_manifests, drops_other_tasks=False)
     assert orders.ends["0_0"] == {"left": 10, "right": 50}
 
 
 def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(orders: Snapshots, first: None) -> None:
     left = TaskManifest("0_0", (store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True),))
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", offset=0, found=50):
-        orders.begin("left").publish([left], whole=False)
+        orders.begin("left").publish([left], drops_other_tasks=False)
 
 
 def test_offsets_of_a_versioned_store_restored_by_kafka_streams_conflict_with_none(
@@ -95,7 +95,7 @@ def test_offsets_of_a_versioned_store_restored_by_kafka_streams_conflict_with_no
 ) -> None:
     left = store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True)
     left = replace(left, kind=StoreKind.VERSIONED_KEY_VALUE)
-    orders.begin("left").publish([TaskManifest("0_0", (left,))], whole=False)
+    orders.begin("left").publish([TaskManifest("0_0", (left,))], drops_other_tasks=False)
     assert orders.ends["0_0"] == {"left": 0, "right": 50}
     orders.publish("again", {"0_0": {"left": 10}})
     assert orders.ends["0_0"] == {"left": 10, "right": 50}

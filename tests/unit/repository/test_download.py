@@ -356,7 +356,9 @@ def test_a_download_after_a_kill_resumes_from_complete_data(tmp_path: Path, die_
     url, directory = (tmp_path / "r").as_uri(), tmp_path / "d"
     app_repository = ApplicationRepository(create_repository(url)[0], APPLICATION)
     ends = {"0_0": {"left": 300, "right": 300}, "0_1": {"left": 100}}
-    publication(app_repository).publish(uploaded(app_repository, tmp_path / "runs", ends, bytes_=12_000), whole=True)
+    publication(app_repository).publish(
+        uploaded(app_repository, tmp_path / "runs", ends, bytes_=12_000), drops_other_tasks=True
+    )
     words = [sys.executable, "-m", "tests.unit.repository.downloading_process", url, str(directory), "1000"]
     killed = subprocess.run([*words, str(die_after)], timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL

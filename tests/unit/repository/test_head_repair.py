@@ -92,7 +92,7 @@ def test_a_healthy_head_is_left_alone(lost: Lost) -> None:
 
 def test_a_lost_head_is_recreated_as_it_was(lost: Lost) -> None:
     lost.publish(10, 20)
-    lost.publishing.publish(30, [1], whole=False)
+    lost.publishing.publish(30, [1], drops_other_tasks=False)
     before = lost.app_repository.head()
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing") as caught:
@@ -334,7 +334,7 @@ def test_a_head_that_is_lost_while_a_job_is_at_work_is_not_made_by_it(lost: Lost
     job = lost.publishing.begin()
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing"):
-        job.publish([lost.publishing.task_manifest(7, 30)], whole=False)
+        job.publish([lost.publishing.task_manifest(7, 30)], drops_other_tasks=False)
     assert not lost.head_file.exists()
 
 
@@ -351,10 +351,12 @@ def test_a_job_begun_before_the_repair_is_fenced(lost: Lost) -> None:
     lost.head_file.unlink()
     lost.repaired()
     with pytest.raises(Fenced):
-        job.publish([lost.publishing.task_manifest(0, 30), lost.publishing.task_manifest(1, 30)], whole=True)
+        job.publish(
+            [lost.publishing.task_manifest(0, 30), lost.publishing.task_manifest(1, 30)], drops_other_tasks=True
+        )
     assert names(lost.app_repository.head()) == snapshots
     with pytest.raises(Fenced):  # and again: the epoch does not come back
-        job.publish([lost.publishing.task_manifest(0, 30)], whole=False)
+        job.publish([lost.publishing.task_manifest(0, 30)], drops_other_tasks=False)
 
 
 def test_a_concurrent_swap_of_the_head_is_kept(lost: Lost) -> None:
@@ -433,7 +435,7 @@ def test_a_lost_head_is_recreated_on_a_real_server(tmp_path: Path, monkeypatch: 
         assert names(app_repository.head()) == [snapshots[0], snapshots[2]]
         assert app_repository.head().epoch == before.epoch + 1
         with pytest.raises(Fenced):
-            job.publish([publishing.task_manifest(0, 40)], whole=False)
+            job.publish([publishing.task_manifest(0, 40)], drops_other_tasks=False)
         last = publishing.publish(40).snapshot
         client = server.client()
         head = client.get_object(Bucket="states", Key=f"production/{app_repository.names.head}")["Body"].read()

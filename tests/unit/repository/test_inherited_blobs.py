@@ -52,7 +52,7 @@ def test_a_store_whose_base_runs_cannot_be_fetched_is_named_with_its_task(orders
     ((_, extent),) = below.stores[0].extents
     damaged(orders.storage, extent.blob, "missing")
     made = replace(below, stores=(replace(below.stores[0], base_snapshot=entry.snapshot),))
-    (warning,) = orders.begin("restore").publish([made], whole=False).warnings
+    (warning,) = orders.begin("restore").publish([made], drops_other_tasks=False).warnings
     assert "store left of task 0_0" in warning
     assert extent.blob in warning
     assert "statecore restore --from none" in warning
@@ -75,7 +75,7 @@ def test_a_publication_that_inherits_nothing_checks_nothing(orders: Snapshots, f
         orders.storage.blobs.pop(name)
     asked: list[str] = []
     orders.network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    assert orders.begin("second").publish(task_manifests, whole=True).warnings == ()
+    assert orders.begin("second").publish(task_manifests, drops_other_tasks=True).warnings == ()
     assert sorted(asked) == ["get", "get", "get", "put", "put", "read", "swap"]
 
 
@@ -83,7 +83,7 @@ def test_inherited_runs_cost_one_check_for_each_blob(orders: Snapshots, first: N
     task_manifests = orders.upload({"0_0": {"left": 100, "right": 100}})
     asked: list[str] = []
     orders.network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    assert orders.begin("second").publish(task_manifests, whole=False).warnings == ()
+    assert orders.begin("second").publish(task_manifests, drops_other_tasks=False).warnings == ()
     assert sorted(asked) == ["get", "get", "get", "get", "head", "put", "put", "read", "swap"]
 
 
@@ -97,7 +97,7 @@ def test_a_failed_check_of_inherited_runs_is_a_warning(orders: Snapshots, first:
         return "refused" if swapped and request == request_ else ""
 
     orders.network.fault = fault  # type: ignore[method-assign]
-    (warning,) = orders.begin("second").publish(task_manifests, whole=False).warnings
+    (warning,) = orders.begin("second").publish(task_manifests, drops_other_tasks=False).warnings
     assert "could not be checked" in warning
     del orders.network.fault  # type: ignore[method-assign]
     assert orders.ends["0_0"] == {"left": 100, "right": 50}
@@ -118,11 +118,11 @@ def test_an_unreadable_newest_snapshot_is_an_error_with_the_repair_command(
     )
     task_manifests = orders.upload({"0_0": {"left": 150, "right": 50}})
     with raises(Corrupted, "blob-missing") as caught:
-        orders.begin("third").publish(task_manifests, whole=False)
+        orders.begin("third").publish(task_manifests, drops_other_tasks=False)
     assert f"{orders.app_repository.repair_command} --apply" in caught.value.action
     assert caught.value.context["goes_on"] is True
     apply_repair(orders.app_repository, plan_repair(orders.app_repository))
-    orders.begin("third").publish(task_manifests, whole=False)
+    orders.begin("third").publish(task_manifests, drops_other_tasks=False)
     assert orders.ends["0_0"] == {"left": 150, "right": 50}
     assert len(orders.fetched()) == 2
 
@@ -134,5 +134,5 @@ def test_what_is_damaged_is_whole_once_the_same_is_published_again(orders: Snaps
         orders.storage.blobs[name] = (bytes([content[0] ^ 1]) + content[1:], 0.0)
         newest = orders.app_repository.task_manifests(orders.newest.task_manifests)
         task_manifests = orders.upload(BOTH, before=[read.manifest for read in newest.values()])
-        orders.begin(f"again-{number}").publish(task_manifests, whole=whole)
+        orders.begin(f"again-{number}").publish(task_manifests, drops_other_tasks=whole)
     assert len(orders.fetched()) == number + 2

@@ -75,7 +75,7 @@ def test_a_pinned_snapshot_holds_what_a_rebuild_has_replaced(
     for number, every in enumerate((50, 50, 200)):
         task_manifests = uploaded(app_repository, tmp_path, {"0_0": {"left": 100 + 50 * number}}, every=every)
         publication(app_repository, f"r{number}", name=lambda number=number: f"{number:08x}").publish(
-            task_manifests, whole=True
+            task_manifests, drops_other_tasks=True
         )
     oldest = app_repository.head().snapshots[-1]
     pin(app_repository, oldest.snapshot)

@@ -19,9 +19,9 @@ from statecore.repository.manifest import (
     MANIFEST,
     TASK_MANIFEST,
     BaseFile,
-    ChangelogEnd,
     Extent,
     Manifest,
+    StoredEnd,
     StoreSnapshot,
     TaskManifest,
     min_known,
@@ -174,4 +174,4 @@ def test_what_a_store_says_of_itself() -> None:
     assert store.segmentation is None
     assert replace(store, retention_ms=9, segment_interval_ms=3).segmentation == Segmentation(9, 3)
     assert isinstance(store, StoreSnapshot)
-    assert isinstance(store.changelogs[0], ChangelogEnd)
+    assert isinstance(store.changelogs[0], StoredEnd)

@@ -28,7 +28,7 @@ def publish(app_repository: ApplicationRepository, directory: Path, end: int, **
     """A snapshot up to an offset."""
     task_manifests = uploaded(app_repository, directory, {"0_0": {"left": end}})
     published = publication(app_repository, f"up to {end}", name=lambda: f"{end:08x}", **more).publish(
-        task_manifests, whole=True
+        task_manifests, drops_other_tasks=True
     )
     return published.snapshot
 
@@ -116,7 +116,7 @@ def test_a_publication_that_began_before_keeps_the_pin(
     task_manifests = uploaded(app_repository, tmp_path, {"0_0": {"left": 30}})
     job = publication(app_repository, "third")
     pin(app_repository, older, "meanwhile")
-    assert job.publish(task_manifests, whole=True).snapshot
+    assert job.publish(task_manifests, drops_other_tasks=True).snapshot
     assert pinned(app_repository) == {older: "meanwhile"}
     assert len(app_repository.head().snapshots) == 3
 
@@ -133,7 +133,7 @@ def test_a_pinned_checkpoint_stays_and_one_whose_pin_was_taken_off_goes_with_the
             name=lambda: f"{number:08x}",
             clock=lambda: NOW + 60 * number,
         )
-        return job.publish(task_manifests, whole=True).snapshot
+        return job.publish(task_manifests, drops_other_tasks=True).snapshot
 
     first, second = checkpoint(1), checkpoint(2)
     pin(app_repository, first)

@@ -30,7 +30,7 @@ def test_the_first_snapshot_makes_the_head(orders: Snapshots) -> None:
     task_manifests = orders.upload(BOTH)
     begun = orders.begin("first", name=lambda: "5f3a9c21")
     assert begun.earlier() is None
-    done = begun.publish(task_manifests, whole=True)
+    done = begun.publish(task_manifests, drops_other_tasks=True)
     files = sum(task_manifest.file_bytes for task_manifest in task_manifests)
     assert done.snapshot == "20261123T000000Z-5f3a9c21"
     assert done.created_at == "2026-11-23T00:00:00.000Z"
@@ -50,7 +50,7 @@ def test_the_first_snapshot_makes_the_head(orders: Snapshots) -> None:
 def test_a_snapshot_names_the_one_before_and_what_is_new(orders: Snapshots, first: None) -> None:
     before = orders.app_repository.head()
     task_manifests = orders.upload({"0_0": {"left": 100, "right": 50}})
-    done = orders.begin("second").publish(task_manifests, whole=False)
+    done = orders.begin("second").publish(task_manifests, drops_other_tasks=False)
     head = orders.app_repository.head()
     assert head.snapshots[1:] == before.snapshots
     assert head.generation == 2
@@ -75,11 +75,11 @@ def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_
     orders: Snapshots, first: None
 ) -> None:
     task_manifests = orders.upload({"0_0": {"left": 100}})
-    orders.begin("second", stores=["left"]).publish(task_manifests, whole=False)
+    orders.begin("second", stores=["left"]).publish(task_manifests, drops_other_tasks=False)
     assert orders.ends == {"0_0": {"left": 100}, "0_1": {"left": 50, "right": 50}}
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], kind=StoreKind.TIMESTAMPED_KEY_VALUE)))
     again = Publication(orders.app_repository, other, request="third", origin="tests", clock=lambda: NOW)
-    done = again.publish(orders.upload({"0_1": {"left": 100}}), whole=False)
+    done = again.publish(orders.upload({"0_1": {"left": 100}}), drops_other_tasks=False)
     assert orders.ends == {"0_0": {"left": 100}, "0_1": {"left": 100}}
     (warning,) = done.warnings
     assert re.findall(r"right|0_\d|[a-z-]*key-value", warning) == ["right", "0_1", "key-value", "timestamped-key-value"]
@@ -92,13 +92,13 @@ def test_a_rebuilt_task_drops_stores_declared_elsewhere(
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], **changes)))
     task_manifests = orders.upload({"0_0": {"left": 100}})
     Publication(orders.app_repository, other, request="second", origin="tests", clock=lambda: NOW).publish(
-        task_manifests, whole=False
+        task_manifests, drops_other_tasks=False
     )
     assert orders.ends["0_0"] == {"left": 100}
 
 
 def test_a_whole_application_is_all_that_there_is(orders: Snapshots, first: None) -> None:
-    orders.publish("second", {"0_0": {"left": 100}}, whole=True)
+    orders.publish("second", {"0_0": {"left": 100}}, drops_other_tasks=True)
     assert orders.ends == {"0_0": {"left": 100}}
     assert len(orders.fetched()) == 2
 
@@ -113,7 +113,7 @@ def test_a_retry_of_a_request_finds_what_was_published_also_below_what_came_late
     assert found is not None
     assert found.earlier
     assert found.snapshot == orders.app_repository.head().snapshots[1].snapshot
-    assert again.publish(orders.upload(BOTH), whole=True) == found, "also without an earlier question"
+    assert again.publish(orders.upload(BOTH), drops_other_tasks=True) == found, "also without an earlier question"
     assert (orders.storage.pointers, orders.storage.blobs) == before
 
 
@@ -124,8 +124,8 @@ def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_
     """One of them was thought dead. Without changes no task differs by which it could be seen."""
     one, other = orders.begin("second"), orders.begin("second")
     task_manifests = orders.upload(ends)
-    done = one.publish(task_manifests, whole=False)
-    found = other.publish(task_manifests, whole=False)
+    done = one.publish(task_manifests, drops_other_tasks=False)
+    found = other.publish(task_manifests, drops_other_tasks=False)
     assert found == replace(done, earlier=True, made_tasks=(), kept_tasks=())
     assert orders.requests == ["second", "first"]
     assert len(blobs_of(orders.storage, "manifests")) == 2
@@ -134,13 +134,13 @@ def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_
 @pytest.mark.parametrize("first_one", [False, True])
 def test_a_publication_into_a_replaced_repository_is_fenced(orders: Snapshots, first_one: bool) -> None:
     if not first_one:
-        orders.publish("first", BOTH, whole=True)
+        orders.publish("first", BOTH, drops_other_tasks=True)
     job = orders.begin("late")
     task_manifests = orders.upload({"0_0": {"left": 300, "right": 300}})
     before = dict(orders.storage.pointers), blobs_of(orders.storage, "manifests")
     del orders.storage.blobs[DESCRIPTOR_NAME]
     with raises(Corrupted, "repository-descriptor-missing") as missing:
-        job.publish(task_manifests, whole=False)
+        job.publish(task_manifests, drops_other_tasks=False)
     assert "statecore repo init" in missing.value.action
     assert orders.storage.pointers == before[0]
     for name in set(blobs_of(orders.storage, "manifests")) - set(before[1]):
@@ -149,7 +149,7 @@ def test_a_publication_into_a_replaced_repository_is_fenced(orders: Snapshots, f
         DESCRIPTOR_NAME, DESCRIPTOR.encode(replace(orders.app_repository.repository.descriptor, id="another"))
     )
     with raises(Fenced, "repository-replaced", repository_id="r1", found_repository_id="another"):
-        job.publish(task_manifests, whole=False)
+        job.publish(task_manifests, drops_other_tasks=False)
     assert (orders.storage.pointers, blobs_of(orders.storage, "manifests")) == before
 
 
@@ -158,9 +158,9 @@ def test_an_unreachable_repository_descriptor_can_be_retried(orders: Snapshots, 
     task_manifests = orders.upload({"0_0": {"left": 300, "right": 300}})
     before = dict(orders.storage.pointers)
     with patch.object(orders.network, "read", side_effect=unread(orders.network.read)), pytest.raises(Retryable):
-        job.publish(task_manifests, whole=False)
+        job.publish(task_manifests, drops_other_tasks=False)
     assert orders.storage.pointers == before
-    assert not orders.begin("next").publish(task_manifests, whole=False).earlier
+    assert not orders.begin("next").publish(task_manifests, drops_other_tasks=False).earlier
 
 
 def unread(read: Callable[..., str]) -> Callable[..., str]:
@@ -184,14 +184,14 @@ def test_a_swap_without_a_reply_is_found_by_the_retry(
     orders.network.chance.random = lambda: 0.9  # type: ignore[method-assign]
     orders.network.fault = lambda request, possible: fault if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
-        lost.publish(task_manifests, whole=False)
+        lost.publish(task_manifests, drops_other_tasks=False)
     del orders.network.fault  # type: ignore[method-assign]
     if settled and fault == "late":
         orders.network._under_way.pop()()
     again = orders.begin("second")
     if fault == "late" and not settled:  # it comes while the retry is at work
         orders.network._under_way.pop()()
-    done = again.earlier() or again.publish(task_manifests, whole=False)
+    done = again.earlier() or again.publish(task_manifests, drops_other_tasks=False)
     assert done.earlier
     assert orders.requests == ["second", "first"]
 
@@ -201,9 +201,9 @@ def test_an_answer_that_comes_after_another_has_published_changes_nothing(orders
     orders.network.chance.random = lambda: 0.9  # type: ignore[method-assign]
     orders.network.fault = lambda request, possible: "late" if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
-        orders.begin("late").publish(task_manifests, whole=False)
+        orders.begin("late").publish(task_manifests, drops_other_tasks=False)
     del orders.network.fault  # type: ignore[method-assign]
-    orders.begin("other").publish(task_manifests, whole=False)
+    orders.begin("other").publish(task_manifests, drops_other_tasks=False)
     orders.network._under_way.pop()()
     assert orders.requests == ["other", "first"]
 
@@ -237,16 +237,16 @@ def test_a_job_that_always_loses_the_swap_ends_with_a_retryable_error(orders: Sn
 
     orders.network.fault = overtaken  # type: ignore[method-assign]
     with raises(Retryable, "head-contended"):
-        begun.publish(task_manifests, whole=False)
+        begun.publish(task_manifests, drops_other_tasks=False)
     del orders.network.fault  # type: ignore[method-assign]
     assert len(blobs_of(orders.storage, "manifests")) == 1
-    assert orders.begin("slow").publish(task_manifests, whole=False).tasks == 2
+    assert orders.begin("slow").publish(task_manifests, drops_other_tasks=False).tasks == 2
 
 
 def test_an_id_that_another_snapshot_has_is_not_taken(orders: Snapshots) -> None:
     names = iter(["a", "a", "b"])
-    orders.begin("one", name=lambda: next(names)).publish(orders.upload(BOTH), whole=True)
-    orders.begin("two", name=lambda: next(names)).publish(orders.upload(BOTH), whole=True)
+    orders.begin("one", name=lambda: next(names)).publish(orders.upload(BOTH), drops_other_tasks=True)
+    orders.begin("two", name=lambda: next(names)).publish(orders.upload(BOTH), drops_other_tasks=True)
     assert [entry.snapshot[-1] for entry in orders.app_repository.head().snapshots] == ["b", "a"]
     assert len(orders.fetched()) == 2
 
@@ -257,13 +257,13 @@ def test_a_publication_that_failed_at_any_point_is_all_or_nothing_and_can_be_ret
 ) -> None:
     task_manifests = orders.upload({"0_0": {"left": 100}})
     with pytest.raises(FaultInjected):
-        orders.begin("second", faults=InjectedFault(point)).publish(task_manifests, whole=False)
+        orders.begin("second", faults=InjectedFault(point)).publish(task_manifests, drops_other_tasks=False)
     published = point == "publish.after-head"
     assert orders.requests == ["second", "first"][not published :]
     orders.fetched()
     again = orders.begin("second")
     assert (again.earlier() is not None) == published
-    assert again.publish(task_manifests, whole=False).earlier == published
+    assert again.publish(task_manifests, drops_other_tasks=False).earlier == published
     assert orders.ends["0_0"] == {"left": 100, "right": 50}
     assert orders.requests == ["second", "first"]
     assert len(orders.fetched()) == 2
@@ -274,7 +274,7 @@ def test_what_a_snapshot_names_is_there_before_the_snapshot(orders: Snapshots) -
     put, swap = orders.storage.put, orders.storage.swap
     orders.storage.put = lambda name, content: done.append(name.split("/")[2]) or put(name, content)  # type: ignore[method-assign,func-returns-value]
     orders.storage.swap = lambda *all_: done.append("head") or swap(*all_)  # type: ignore[method-assign,func-returns-value]
-    orders.publish("request", BOTH, whole=True)
+    orders.publish("request", BOTH, drops_other_tasks=True)
     assert done == ["packs", "packs", "task-manifests", "manifests", "head"]
 
 

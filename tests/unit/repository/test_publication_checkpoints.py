@@ -25,7 +25,7 @@ Asked = Counter[str]
 @pytest.fixture
 def first(orders: Snapshots) -> Published:
     """A snapshot of all tasks."""
-    done = orders.publish("first", ALL, whole=True)
+    done = orders.publish("first", ALL, drops_other_tasks=True)
     assert done is not None
     return done
 
@@ -56,7 +56,14 @@ def checkpoint(orders: Snapshots, request: str, tasks: Sequence[str], **options:
     bases = job.task_manifests()
     made = [tail(orders, task, bases[task], end_of(bases[task]) + 10) for task in tasks]
     quiet = dict.fromkeys(bases.keys() - set(tasks), ReadPosition(int(NOW * 1000) + 5, None))
-    return job.publish(made, whole=False, tasks=bases.keys(), rebase=above(bases), read_positions=quiet, hourly=True)
+    return job.publish(
+        made,
+        drops_other_tasks=False,
+        tasks=bases.keys(),
+        rebase=above(bases),
+        read_positions=quiet,
+        checks_blobs_hourly=True,
+    )
 
 
 def end_of(task_manifest: TaskManifest, name: str = "left") -> int:
@@ -69,7 +76,7 @@ def test_it_says_which_tasks_are_made_kept_and_dropped(orders: Snapshots, first:
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1",), ("0_0", "0_2"), ())
     two = {task: {"left": 70, "right": 70} for task in ("0_0", "0_1")}
-    done = orders.publish("all", two, whole=True)
+    done = orders.publish("all", two, drops_other_tasks=True)
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0", "0_1"), (), ("0_2",))
 
@@ -77,7 +84,7 @@ def test_it_says_which_tasks_are_made_kept_and_dropped(orders: Snapshots, first:
 def test_removed_tasks_leave_the_snapshot_with_a_warning(orders: Snapshots, first: Published) -> None:
     before = {reference.task: reference for reference in orders.newest.task_manifests}
     task_manifests = orders.upload({"0_0": {"left": 60}})
-    done = orders.begin("fewer").publish(task_manifests, whole=False, tasks={"0_0", "0_1"})
+    done = orders.begin("fewer").publish(task_manifests, drops_other_tasks=False, tasks={"0_0", "0_1"})
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0",), ("0_1",), ("0_2",))
     assert orders.newest.reference("0_1") == before["0_1"], "what nothing has changed of is not written again"
@@ -91,13 +98,13 @@ def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
     orders: Snapshots, first: Published
 ) -> None:
     task_manifests = orders.upload({"0_0": {"left": 60}})
-    done = orders.begin("left", stores=["left"]).publish(task_manifests, whole=False, tasks=ALL)
+    done = orders.begin("left", stores=["left"]).publish(task_manifests, drops_other_tasks=False, tasks=ALL)
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_0", "0_1", "0_2"), ())
     assert orders.ends == {"0_0": {"left": 60}, "0_1": {"left": 50}, "0_2": {"left": 50}}
     gone = "Store right of task 0_{} is not in the snapshot any more: the spec does not declare it."
     assert sorted(done.warnings) == [gone.format(number) for number in range(3)]
-    done = orders.begin("other", stores=["other"]).publish([], whole=False, tasks=ALL)
+    done = orders.begin("other", stores=["other"]).publish([], drops_other_tasks=False, tasks=ALL)
     assert done is not None
     assert done.dropped_tasks == ("0_0", "0_1", "0_2")
     assert orders.newest.task_manifests == ()
@@ -105,21 +112,25 @@ def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
 
 def test_where_there_is_nothing_to_publish_nothing_is(orders: Snapshots, first: Published, asked: Asked) -> None:
     job = orders.begin("none")
-    assert job.publish([], whole=False) is None
-    assert job.publish([], whole=False, tasks=ALL, read_positions={}) is None
-    assert job.publish([], whole=False, read_positions={"0_0": ReadPosition(int(NOW * 1000) - 1, None)}) is None, (
-        "it was known to be later"
-    )
-    assert job.publish([], whole=False, read_positions={"0_9": ReadPosition(int(NOW * 1000) + 1, None)}) is None, (
-        "there is no such task"
-    )
+    assert job.publish([], drops_other_tasks=False) is None
+    assert job.publish([], drops_other_tasks=False, tasks=ALL, read_positions={}) is None
+    assert (
+        job.publish([], drops_other_tasks=False, read_positions={"0_0": ReadPosition(int(NOW * 1000) - 1, None)})
+        is None
+    ), "it was known to be later"
+    assert (
+        job.publish([], drops_other_tasks=False, read_positions={"0_9": ReadPosition(int(NOW * 1000) + 1, None)})
+        is None
+    ), "there is no such task"
     assert not asked.keys() & {"put", "swap"}
 
 
 def test_a_read_position_at_log_end_is_published_without_a_task_manifest(orders: Snapshots, first: Published) -> None:
     before, blobs = orders.newest, set(orders.storage.blobs)
     later = int(NOW * 1000) + 5
-    done = orders.begin("cut").publish([], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
+    done = orders.begin("cut").publish(
+        [], drops_other_tasks=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None))
+    )
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
     assert {name.split("/")[2] for name in set(orders.storage.blobs) - blobs} == {"manifests"}
@@ -135,11 +146,11 @@ def test_fields_of_a_reference_are_kept_when_its_task_manifest_is_rewritten(
     orders: Snapshots, first: Published
 ) -> None:
     later = int(NOW * 1000) + 5
-    orders.begin("cut").publish([], whole=False, read_positions={"0_0": ReadPosition(later, None)})
+    orders.begin("cut").publish([], drops_other_tasks=False, read_positions={"0_0": ReadPosition(later, None)})
     job = orders.begin("more")
     made = tail(orders, "0_0", job.task_manifests()["0_0"], 60)
     made = replace(made, stores=(replace(made.stores[0], read_at_ms=later + 1),))
-    job.publish([made], whole=False)
+    job.publish([made], drops_other_tasks=False)
     reference = orders.newest.reference("0_0")
     assert reference is not None
     assert reference.read_at_ms == later
@@ -149,17 +160,20 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(orders: Snapshots, f
     late = orders.begin("late")
     checkpoint(orders, "other", ["0_0"])
     later = int(NOW * 1000) + 9
-    done = late.publish([], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
+    done = late.publish([], drops_other_tasks=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
     cuts = {reference.task: reference.read_at_ms for reference in orders.newest.task_manifests}
     assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
     assert cuts["0_1"] == later
-    assert orders.begin("again").publish([], whole=False, read_positions={"0_1": ReadPosition(later, None)}) is None
+    assert (
+        orders.begin("again").publish([], drops_other_tasks=False, read_positions={"0_1": ReadPosition(later, None)})
+        is None
+    )
 
 
 def test_a_tail_is_published_above_a_compaction_that_was_first(orders: Snapshots) -> None:
     task_manifests = orders.upload({"0_0": {"left": 100, "right": 50}})
-    orders.begin("first").publish(task_manifests, whole=True)
+    orders.begin("first").publish(task_manifests, drops_other_tasks=True)
     job, other = orders.begin("checkpoint"), orders.begin("compaction")
     bases = job.task_manifests()
     mine = tail(orders, "0_0", bases["0_0"], 130)
@@ -168,8 +182,8 @@ def test_a_tail_is_published_above_a_compaction_that_was_first(orders: Snapshots
     compaction = Compaction("left", None, inputs, output, is_lowest=True)
     made = rebase_compaction([compaction], bases["0_0"])
     assert made is not None
-    assert other.publish([made], whole=False) is not None
-    done = job.publish([mine], whole=False, rebase=above(bases))
+    assert other.publish([made], drops_other_tasks=False) is not None
+    done = job.publish([mine], drops_other_tasks=False, rebase=above(bases))
     assert done is not None
     assert done.concurrent == 1
     left = orders.fetched()[done.snapshot]["0_0"].manifest.stores[0]
@@ -177,7 +191,10 @@ def test_a_tail_is_published_above_a_compaction_that_was_first(orders: Snapshots
     assert done.new_bytes == 40, "of the tail alone"
 
     late = orders.begin("compaction-again")
-    assert late.publish([made], whole=False, rebase=lambda _, theirs: rebase_compaction([compaction], theirs)) is None
+    assert (
+        late.publish([made], drops_other_tasks=False, rebase=lambda _, theirs: rebase_compaction([compaction], theirs))
+        is None
+    )
 
 
 def test_offsets_already_published_by_others_are_not_published_again(orders: Snapshots, first: Published) -> None:
@@ -186,12 +203,14 @@ def test_offsets_already_published_by_others_are_not_published_again(orders: Sna
     mine = [tail(orders, task, bases[task], 60) for task in ("0_0", "0_1")]
     checkpoint(orders, "other", ["0_0"])
     theirs = orders.newest.reference("0_0")
-    done = late.publish(mine, whole=False, rebase=above(bases))
+    done = late.publish(mine, drops_other_tasks=False, rebase=above(bases))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_1",), ("0_0", "0_2"))
     assert orders.newest.reference("0_0") == theirs
     again, before = orders.begin("again"), dict(orders.storage.pointers)
-    assert again.publish(mine, whole=False, rebase=above(bases)) is None, "also where they were first before it began"
+    assert again.publish(mine, drops_other_tasks=False, rebase=above(bases)) is None, (
+        "also where they were first before it began"
+    )
     assert orders.storage.pointers == before
 
 
@@ -202,7 +221,7 @@ def test_a_whole_application_keeps_concurrent_tasks_at_the_same_offsets(orders: 
         replace(there, stores=(*tail(orders, task, there, 60).stores, there.stores[1])) for task, there in bases.items()
     ]
     checkpoint(orders, "other", ["0_0"])
-    done = late.publish(task_manifests, whole=True, rebase=above(bases))
+    done = late.publish(task_manifests, drops_other_tasks=True, rebase=above(bases))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1", "0_2"), ("0_0",), ())
     assert set(orders.ends) == set(ALL)
@@ -215,9 +234,9 @@ def test_a_job_is_fenced_if_concurrent_snapshots_do_not_fit(orders: Snapshots, f
     checkpoint(orders, "other", ["0_0"])
     before = dict(orders.storage.pointers)
     with raises(Fenced, "publication-conflict", reason="offsets-changed"):
-        late.publish(mine, whole=False, rebase=above(bases))
+        late.publish(mine, drops_other_tasks=False, rebase=above(bases))
     with raises(Fenced, "publication-conflict", reason="tasks-published", tasks=["0_0"]):
-        late.publish(mine, whole=False)
+        late.publish(mine, drops_other_tasks=False)
     assert orders.storage.pointers == before
 
 
@@ -227,11 +246,11 @@ def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(orders:
     before = dict(orders.storage.pointers)
     (back,) = orders.upload({"0_0": {"left": 40}})
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
-        job.publish(mine, whole=False, rebase=lambda *_: back)
+        job.publish(mine, drops_other_tasks=False, rebase=lambda *_: back)
     (database,) = mine[0].stores[0].databases
     doubled = replace(mine[0].stores[0], databases=(replace(database, runs=database.runs * 2),))
     with raises(StatecoreError, "defect"):
-        job.publish(mine, whole=False, rebase=lambda *_: TaskManifest("0_0", (doubled,)))
+        job.publish(mine, drops_other_tasks=False, rebase=lambda *_: TaskManifest("0_0", (doubled,)))
     assert orders.storage.pointers == before
 
 
@@ -243,13 +262,13 @@ def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
     bases = late.task_manifests()
     made = orders.upload({"0_0": {"left": 30}})
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
-        orders.begin("other").publish(made, whole=False, refused={("0_0", "right"), ("0_1", "left")})
-    assert orders.begin("refused").publish(made, whole=False, refused=refused) is not None
+        orders.begin("other").publish(made, drops_other_tasks=False, refused={("0_0", "right"), ("0_1", "left")})
+    assert orders.begin("refused").publish(made, drops_other_tasks=False, refused=refused) is not None
     assert orders.ends["0_0"] == {"left": 30, "right": 50}
     lower = orders.upload({"0_0": {"left": 20}})
-    assert late.publish(lower, whole=False, refused=refused, rebase=above(bases)) is None, "theirs has more"
+    assert late.publish(lower, drops_other_tasks=False, refused=refused, rebase=above(bases)) is None, "theirs has more"
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=30):
-        late.publish(lower, whole=False, refused=refused, rebase=lambda mine, _: mine)
+        late.publish(lower, drops_other_tasks=False, refused=refused, rebase=lambda mine, _: mine)
 
 
 def test_a_lost_swap_does_not_put_equal_task_manifests_again(orders: Snapshots, first: Published) -> None:
@@ -267,12 +286,12 @@ def test_a_lost_swap_does_not_put_equal_task_manifests_again(orders: Snapshots, 
         swaps.append(name)
         if len(swaps) == 1:
             beside = orders.upload({"0_1": {"left": 60}})
-            orders.begin("other").publish(beside, whole=False)
+            orders.begin("other").publish(beside, drops_other_tasks=False)
             put.clear()
         return swap(name, content, expected)
 
     orders.storage.swap = overtaken  # type: ignore[method-assign]
-    done = job.publish(mine, whole=False, rebase=above(bases))
+    done = job.publish(mine, drops_other_tasks=False, rebase=above(bases))
     assert done is not None
     assert done.concurrent == 1
     assert put == ["manifests"]
@@ -303,14 +322,16 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(orders: Snapshots, first:
             )
             for task, task_manifest in bases.items()
         ]
-        done = job.publish(made, whole=False, tasks=bases.keys(), rebase=above(bases), hourly=True)
+        done = job.publish(
+            made, drops_other_tasks=False, tasks=bases.keys(), rebase=above(bases), checks_blobs_hourly=True
+        )
         assert done is not None
         assert dict(asked) == {"read": 1, "get": 3, "put": 3, "swap": 1}
         assert done.warnings == ()
     asked.clear()
     assert (
         orders.begin("cuts").publish(
-            [], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(int(NOW * 1000) + 1, None))
+            [], drops_other_tasks=False, read_positions=dict.fromkeys(ALL, ReadPosition(int(NOW * 1000) + 1, None))
         )
         is not None
     )
@@ -330,7 +351,7 @@ def _in_one_pack(orders: Snapshots, spans: dict[str, dict[str, list[tuple[int, i
 def test_task_manifests_are_in_few_blobs_and_copied_unchanged(orders: Snapshots, asked: Asked) -> None:
     """Each checkpoint finds news in one other task."""
     task_manifests = orders.upload({task: {"left": 50, "right": 50} for task in TASKS})
-    orders.begin("first").publish(task_manifests, whole=True)
+    orders.begin("first").publish(task_manifests, drops_other_tasks=True)
     copies = 0
     for number, task in enumerate(TASKS):
         before = {reference.task: reference for reference in orders.newest.task_manifests}
@@ -355,7 +376,7 @@ def test_unread_task_manifests_are_not_copied(orders: Snapshots, asked: Asked) -
     for number, task in enumerate(TASKS):
         task_manifests = orders.upload({task: {"left": 50, "right": 50}})
         asked.clear()
-        orders.begin(f"restore-{number}").publish(task_manifests, whole=False, hourly=True)
+        orders.begin(f"restore-{number}").publish(task_manifests, drops_other_tasks=False, checks_blobs_hourly=True)
         assert asked["get"] <= 2, "the manifest and the mark"
     assert len({reference.extent.blob for reference in orders.newest.task_manifests}) == len(TASKS)
     assert checkpoint(orders, "checkpoint", ["0_0"]) is not None

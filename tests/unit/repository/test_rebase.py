@@ -18,9 +18,9 @@ from statecore.images.model import Run, RunFormat
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     BaseFile,
-    ChangelogEnd,
     Extent,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -65,7 +65,7 @@ def store(
             name,
             kind,
             "",
-            (ChangelogEnd(TOPIC, 0, topic_id, end - 1, end, 0, end, 1),),
+            (StoredEnd(TOPIC, 0, topic_id, end - 1, end, 0, end, 1),),
             "read_committed",
             made,
             read_at_ms=end,
@@ -267,7 +267,7 @@ def test_a_tail_is_kept_above_runs_compacted_to_nothing() -> None:
 
 def test_a_global_store_is_advanced_partition_by_partition() -> None:
     def of(runs: Sequence[StoredRun], ends: tuple[int, int]) -> StoreSnapshot:
-        changelogs = tuple(ChangelogEnd(TOPIC, number, "", end, end) for number, end in enumerate(ends))
+        changelogs = tuple(StoredEnd(TOPIC, number, "", end, end) for number, end in enumerate(ends))
         databases = (StoredDatabase(None, tuple(runs)),)
         return identified(replace(PARENT, changelogs=changelogs, databases=databases))
 

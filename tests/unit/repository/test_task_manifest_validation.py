@@ -21,9 +21,9 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import (
     OTHER_RELEASE,
     BaseFile,
-    ChangelogEnd,
     Extent,
     StoredDatabase,
+    StoredEnd,
     StoreSnapshot,
     TaskManifest,
 )
@@ -104,9 +104,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "no partition": (store(changelogs=()), "has the ends of 0 partitions"),
     "two partitions": (
-        lambda task_manifest: store(changelogs=tuple(ChangelogEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(
-            task_manifest
-        ),
+        lambda task_manifest: store(changelogs=tuple(StoredEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(task_manifest),
         "has the ends of 2 partitions",
     ),
     "an end that is the offset": (end(end=99), "has offset 99 .*, and that its data end before 99"),
@@ -139,7 +137,7 @@ def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
     job = publication(app_repository)
     before = sorted(storage.blobs)
     with pytest.raises(StatecoreError, match=why) as caught:
-        job.publish([change(task_manifest)], whole=True)
+        job.publish([change(task_manifest)], drops_other_tasks=True)
     assert type(caught.value) is StatecoreError
     assert (sorted(storage.blobs), storage.pointers) == (before, {})
 
@@ -162,7 +160,7 @@ def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_i
 ) -> None:
     other = store(layout="9.9")(task_manifest)
     with raises(StatecoreError, "defect") as caught:
-        publication(app_repository).publish([other], whole=True)
+        publication(app_repository).publish([other], drops_other_tasks=True)
     assert type(caught.value) is StatecoreError
     with raises(Invalid, "format-unsupported", task="0_0", store="left", expected="4.3", found="9.9") as read:
         check_structure(other, "")
@@ -183,7 +181,7 @@ def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_
     (one,) = task_manifest.stores
     first, second = one.databases[0].runs
     third = replace(first, run=replace(first.run, partition=1))
-    ends = (ChangelogEnd(TOPIC, 0, "", 100, 100), ChangelogEnd(TOPIC, 1, "", 60, 60))
+    ends = (StoredEnd(TOPIC, 0, "", 100, 100), StoredEnd(TOPIC, 1, "", 60, 60))
     names = replace(one, changelogs=ends, databases=(StoredDatabase(None, (first, second, third)),))
 
     def wrong(found: StoreSnapshot) -> str:
@@ -234,7 +232,7 @@ def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, i
     with tempfile.TemporaryDirectory() as directory:
         task_manifests = uploaded(app_repository, Path(directory), ends, every=every)
     assert [contradictions_in(task_manifest) for task_manifest in task_manifests] == [[]] * len(task_manifests)
-    publication(app_repository).publish(task_manifests, whole=True)
+    publication(app_repository).publish(task_manifests, drops_other_tasks=True)
     read = app_repository.task_manifests(
         app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
     )

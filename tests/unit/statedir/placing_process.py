@@ -21,7 +21,8 @@ from statecore.faults import VARIABLE, fault_points_from_environment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir import journal_replay as settlement
-from statecore.statedir.placement import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, recover
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.statedir.support import BUFFER, WINDOW, make_global_image, make_image, make_segmented_image, sibling
 

@@ -21,7 +21,9 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.database_state import DatabaseState, read_database_state
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.placement import SiblingStore, StoreImage, apply_placement, plan_placement
+from statecore.statedir.placement import apply_placement
+from statecore.statedir.placement_plan import plan_placement
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import databases_of
 from statecore.stores.rocksdb.store import RocksDBStore

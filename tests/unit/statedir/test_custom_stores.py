@@ -9,7 +9,8 @@ import pytest
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.statedir.placement import apply_placement, plan_placement
+from statecore.statedir.placement import apply_placement
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.statedir.support import (

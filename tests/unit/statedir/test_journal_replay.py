@@ -9,7 +9,8 @@ import pytest
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.placement import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, recover
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.task_copies import replaced_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.filesystems import without_exchange
@@ -52,7 +53,7 @@ def test_recovery_does_not_change_a_task_that_the_application_has_used(directory
     assert [offset_of(directory, f"0_{n}", "s") for n in range(3)] == [30, 31, 9]
 
 
-def test_recovery_quarantines_the_old_task_if_the_application_created_another(directory, monkeypatch):
+def test_recovery_sets_the_old_task_aside_if_the_application_created_another(directory, monkeypatch):
     without_exchange(monkeypatch)
     make_live(directory, "0_0", "s")
     interrupted(directory, "placement.between-renames", make_image(directory, "0_0", "s"))

@@ -16,7 +16,8 @@ from statecore.progress import NullProgress
 from statecore.statedir.file_trees import file_sizes, fingerprint
 from statecore.statedir.journal import read_journal, read_record
 from statecore.statedir.mounts import mount_in
-from statecore.statedir.placement import plan_placement, recover
+from statecore.statedir.placement import recover
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_copies import TaskCopies
 from statecore.stores.rocksdb.store import RocksDBStore

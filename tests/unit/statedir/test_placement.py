@@ -14,7 +14,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.statedir.file_trees import file_sizes, fingerprint
 from statecore.statedir.journal import read_record
 from statecore.statedir.link_scratch import scratch
-from statecore.statedir.placement import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, recover
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.task_copies import replaced_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises

@@ -11,7 +11,8 @@ from statecore.errors import Capacity
 from statecore.faults import PLACEMENT_POINTS, FaultPoints
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.placement import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, recover
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import mounts
 from tests.harness.filesystems import without_exchange

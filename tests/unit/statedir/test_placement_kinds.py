@@ -16,7 +16,8 @@ from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import read_database_state
-from statecore.statedir.placement import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, recover
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.state_directory import store_directory
 from tests.harness.raising import raises

@@ -12,7 +12,8 @@ from statecore.errors import Fenced
 from statecore.faults import FaultPoints
 from statecore.statedir.application_lock import LOCK_FILE
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.placement import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, recover
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises

@@ -10,8 +10,8 @@ import pytest
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.statedir.file_trees import file_sizes, fingerprint
-from statecore.statedir.placement import apply_placement, plan_placement
-from statecore.statedir.placement_plan import existing_stores_error, refusals
+from statecore.statedir.placement import apply_placement
+from statecore.statedir.placement_plan import existing_stores_error, plan_placement, refusals
 from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.statedir.support import (

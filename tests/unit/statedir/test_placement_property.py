@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from statecore.faults import PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir.placement import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, recover
+from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.filesystems import without_exchange
 from tests.harness.tiers import one_of

@@ -54,7 +54,7 @@ def test_an_inspection_requests_no_change(spark: StubSpark, step: str) -> None:
     (spark.jobs / "orders.applied").touch()
     found = operator(step, spark).execute(context())
     (call,) = asked(spark)
-    assert call["here"]
+    assert call["local"]
     assert call["request"] == {
         "application_id": "orders",
         "state_dir": "/srv/state",
@@ -126,7 +126,7 @@ def test_spark_applies_changes_and_inspections_run_beside_the_task(spark: StubSp
     conf = {"spark.executor.memory": "2g"}
     for step in ("plan", "apply", "verify"):
         operator(step, spark, engine="spark", conf=conf).execute(context())
-    assert [call["here"] for call in asked(spark)] == [True, False, True]
+    assert [call["local"] for call in asked(spark)] == [True, False, True]
     (call,) = spark.calls
     assert "spark.executor.memory=2g" in call["argv"]
     assert call["argv"][call["argv"].index("--name") + 1] == "statecore migrate orders"
@@ -137,7 +137,7 @@ def test_inspections_run_on_the_machine_of_the_driver(spark: StubSpark, monkeypa
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     monkeypatch.setenv("PATH", f"{spark.bin}:/usr/bin:/bin")
     operator("plan", spark, {"durable": False}, engine="spark").execute(context())
-    assert [call["here"] for call in asked(spark)] == [False]
+    assert [call["local"] for call in asked(spark)] == [False]
 
 
 def test_without_a_usable_connection_spark_is_refused_when_it_is_planned_and_processes_need_none(

@@ -8,7 +8,7 @@ from statecore.airflow.directory_change.migration import Migration, reasons
 from statecore.airflow.directory_change.plans import DIRECTORIES, ROWS, page, table
 from statecore.airflow.directory_change.xcom_values import Entry
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.migrate.report import MigratedStep, MigratedStore, MigratedTask, MigrateReport, Outcome
+from statecore.jobs.migrate.report import MigratedStep, MigratedStore, MigratedTask, MigrateReport, MigrationOutcome
 from tests.harness.transcripts import check
 
 MIGRATION = Migration()
@@ -21,7 +21,7 @@ def task(name: str, *steps: MigratedStep | str, store: str = "by-id", **fields: 
 
 def report(*tasks: MigratedTask, **fields: Any) -> MigrateReport:
     attempt = Attempt.begin("orders", "/srv/state", "one")
-    known = {"to": "4.3", "outcome": Outcome.PLANNED, "plan_id": "abc", "finished": "now"}
+    known = {"to": "4.3", "outcome": MigrationOutcome.PLANNED, "plan_id": "abc", "finished": "now"}
     return replace(MigrateReport(**asdict(attempt), **known), tasks=tasks, **fields)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, Entry
 from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
+from statecore.jobs.repair.report import RebuiltStores, RepairOutcome, RepairReport
 from tests.harness.raising import raises
 from tests.harness.transcripts import check
 
@@ -25,7 +25,7 @@ def entry() -> Entry:
 
 def plan(*doubts: str, rebuilt: bool = True) -> DoubtfulPlan:
     of = (RebuiltStores(("prices",), ("global",), ("offset-past-end",), sources="the brokers at b", doubts=doubts),)
-    said: dict[str, Any] = {"finished": "", "outcome": Outcome.PLANNED, "plan_id": "p-1", "exit_code": 0}
+    said: dict[str, Any] = {"finished": "", "outcome": RepairOutcome.PLANNED, "plan_id": "p-1", "exit_code": 0}
     starts = (NextStart("prices", StartOutcome.FAILS, ("It says offset 9.",)), NextStart("rates", StartOutcome.SOUND))
     attempt = vars(Attempt.begin("a_b", "/srv", "r"))
     return RECOVERY.short(RepairReport(**attempt, **said, rebuilt=of if rebuilt else (), next_starts=starts))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from statecore.airflow.ui.state_view import Filter, Run, application_page, report_page, run_of
-from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ApplicationReports, ReportIndex
 from tests.unit.jobs.reports import attempt, done, entry, failed, write
 
@@ -53,8 +53,8 @@ def test_a_page_reads_no_report_but_those_of_the_applications_on_it(index: Repor
         (Filter("APP-03"), ["app-03"]),
         (Filter("node-12"), ["app-12"]),
         (Filter("state/1"), [f"app-{number:02d}" for number in range(23, 0, -2)]),
-        (Filter(outcome=Outcome.FAILED), ["app-07"]),
-        (Filter("app-08", Outcome.FAILED), []),
+        (Filter(outcome=ReportOutcome.FAILED), ["app-07"]),
+        (Filter("app-08", ReportOutcome.FAILED), []),
     ],
 )
 def test_a_filter_matches_application_host_directory_and_outcome(

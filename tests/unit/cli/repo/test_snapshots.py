@@ -17,7 +17,7 @@ from statecore.documents import encode_json, parse_json
 from statecore.images.model import StoreDigest
 from statecore.repository.content_digests import save_digest
 from statecore.repository.head import HEAD
-from statecore.repository.manifest import ChangelogEnd
+from statecore.repository.manifest import StoredEnd
 from tests.harness import s3_server
 from tests.harness.raising import code_said
 from tests.harness.s3_server import ACCESS, SECRET
@@ -40,7 +40,7 @@ class Repository:
         self.snapshots = [
             self.orders.publish(10).snapshot,
             self.orders.publish(20, read_at_ms=hours_ago).snapshot,
-            self.orders.publish(30, [1], whole=False, read_at_ms=None, rows=None).snapshot,
+            self.orders.publish(30, [1], drops_other_tasks=False, read_at_ms=None, rows=None).snapshot,
         ]
         self.payments.publish(7)
 
@@ -238,9 +238,15 @@ def test_listing_all_applications_reads_no_task_manifest(
 
 
 def test_a_store_restored_by_kafka_streams_is_marked(run: Run, repository: Repository) -> None:
-    of_another_topic = (ChangelogEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
+    of_another_topic = (StoredEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
     repository.orders.publish(
-        40, [1], whole=False, restored_by_kafka_streams=True, databases=(), rows=None, changelogs=of_another_topic
+        40,
+        [1],
+        drops_other_tasks=False,
+        restored_by_kafka_streams=True,
+        databases=(),
+        rows=None,
+        changelogs=of_another_topic,
     )
     _, out, _ = run("repo", "show", "newest", "--repository", repository.url, "--application-id", "orders")
     assert cells(out, "0_1")[3:] == ["0", "0", "0", "none: to be restored", "45", "unknown", "0"]

@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
 from statecore.errors import Fenced, Invalid, Retryable
-from statecore.jobs.backup.report import Outcome
+from statecore.jobs.backup.report import BackupOutcome
 from tests.harness.raising import raises
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.scripted import Part, ScriptedBrokers
@@ -114,9 +114,9 @@ def test_a_snapshot_of_all_partitions_is_whole_and_drops_removed_tasks(world: Wo
     world.snapshot(offline=False)
     (world.path / "0_1").rename(world.state_dir / "elsewhere")
     report = world.snapshot(offline=False)
-    assert report.outcome is Outcome.UNCHANGED, "of two tasks one: the other is another instance's"
+    assert report.outcome is BackupOutcome.UNCHANGED, "of two tasks one: the other is another instance's"
     log(brokers, 0, 8)
-    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+    assert world.snapshot(offline=False).outcome is BackupOutcome.PUBLISHED
     assert {task for task, _ in world.stored()} == {"0_0"}
 
 
@@ -124,14 +124,14 @@ def test_the_same_files_are_published_again_with_a_topic_id_or_a_much_later_time
     world: World, brokers: ScriptedBrokers
 ) -> None:
     log(brokers, 0, 8)
-    assert world.snapshot().outcome is Outcome.PUBLISHED
-    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED, "the brokers know which topic it is"
-    assert world.snapshot(offline=False).outcome is Outcome.UNCHANGED
-    assert world.snapshot().outcome is Outcome.UNCHANGED
+    assert world.snapshot().outcome is BackupOutcome.PUBLISHED
+    assert world.snapshot(offline=False).outcome is BackupOutcome.PUBLISHED, "the brokers know which topic it is"
+    assert world.snapshot(offline=False).outcome is BackupOutcome.UNCHANGED
+    assert world.snapshot().outcome is BackupOutcome.UNCHANGED
     brokers.time_ms += 3_600_000
-    assert world.snapshot(offline=False).outcome is Outcome.UNCHANGED
+    assert world.snapshot(offline=False).outcome is BackupOutcome.UNCHANGED
     brokers.time_ms += 1
-    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+    assert world.snapshot(offline=False).outcome is BackupOutcome.PUBLISHED
 
 
 def test_only_a_recreated_topic_may_have_a_smaller_end(world: World, brokers: ScriptedBrokers) -> None:
@@ -143,7 +143,7 @@ def test_only_a_recreated_topic_may_have_a_smaller_end(world: World, brokers: Sc
     with raises(Fenced, "snapshot-newer", task="0_0", store="counts", offset=8, end=6):
         world.snapshot()
     log(brokers, 0, 8, number=8)
-    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+    assert world.snapshot(offline=False).outcome is BackupOutcome.PUBLISHED
 
 
 def test_unreachable_brokers_are_reported_with_the_offline_option(world: World, brokers: ScriptedBrokers) -> None:
@@ -154,7 +154,7 @@ def test_unreachable_brokers_are_reported_with_the_offline_option(world: World, 
 
 
 def test_offline_asks_no_broker(world: World, brokers: ScriptedBrokers) -> None:
-    assert world.snapshot().outcome is Outcome.PUBLISHED
+    assert world.snapshot().outcome is BackupOutcome.PUBLISHED
     assert brokers.seen(object) == []
 
 
@@ -170,7 +170,7 @@ def test_a_versioned_transactional_store_without_a_tail_is_published(
     world.write({b"\xff" * 8 + b"k": bytes(8) + b"v"}, 7, kind="versioned-key-value")
     log_of(brokers, end, markers=markers)
     if taken:
-        assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+        assert world.snapshot(offline=False).outcome is BackupOutcome.PUBLISHED
     else:
         with raises(Invalid, "backup-refused") as caught:
             world.snapshot(offline=False)
@@ -181,4 +181,4 @@ def test_a_versioned_transactional_store_without_a_tail_is_published(
 def test_another_transactional_store_is_published_with_any_tail(world: World, brokers: ScriptedBrokers) -> None:
     world.spec |= {"processing_guarantee": EXACTLY_ONCE, "transactional_state_stores": True}
     log_of(brokers, 20, markers=False)
-    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+    assert world.snapshot(offline=False).outcome is BackupOutcome.PUBLISHED

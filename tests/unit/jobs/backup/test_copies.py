@@ -10,7 +10,7 @@ import pytest
 
 from statecore.errors import Corrupted, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.backup.report import Outcome
+from statecore.jobs.backup.report import BackupOutcome
 from tests.harness.creation import interrupt_creation
 from tests.harness.raising import raises
 from tests.unit.jobs.backup.snapshots import (
@@ -59,7 +59,7 @@ def test_a_store_that_a_processor_has_open_is_refused(world: World) -> None:
         with pytest.raises(Fenced, match=f"process {other.pid}"):
             world.snapshot()
         other.communicate()
-    assert world.snapshot().outcome is Outcome.PUBLISHED
+    assert world.snapshot().outcome is BackupOutcome.PUBLISHED
 
 
 def test_a_store_that_was_left_open_is_published_closed_under_at_least_once(world: World) -> None:
@@ -73,7 +73,7 @@ def test_a_store_that_was_left_open_is_published_closed_under_at_least_once(worl
     (path,) = world.laid_out().values()
     assert world.rows(path) == (ROWS, {world.changelog(): 7}, 0)
     again = world.snapshot()
-    assert (again.outcome, again.snapshot) == (Outcome.UNCHANGED, report.snapshot)
+    assert (again.outcome, again.snapshot) == (BackupOutcome.UNCHANGED, report.snapshot)
 
 
 def test_a_store_that_was_left_open_is_refused_under_exactly_once(world: World) -> None:
@@ -119,9 +119,9 @@ def test_segments_at_different_offsets_get_the_smallest_with_a_note(clicks: Worl
     for path in laid.values():
         rows, offsets, status = clicks.rows(path, "window")
         assert (len(rows), offsets, status) == (1, {clicks.changelog("clicks"): 9}, 0)
-    assert clicks.snapshot().outcome is Outcome.UNCHANGED
+    assert clicks.snapshot().outcome is BackupOutcome.UNCHANGED
     segment_of(clicks, 0, 12)
-    assert clicks.snapshot().outcome is Outcome.PUBLISHED, "there are rows more, though ahead of the offset"
+    assert clicks.snapshot().outcome is BackupOutcome.PUBLISHED, "there are rows more, though ahead of the offset"
     assert clicks.stored()["0_0", "clicks"].changelogs[0].offset == 9
     segment_of(clicks, INTERVAL, 12)
     clicks.snapshot()
@@ -174,7 +174,7 @@ def test_a_segment_whose_creation_was_interrupted_is_left_out(tmp_path: Path, gu
         segment_of(world, segment, 9)
     interrupt_creation(world.database("clicks", segment=2 * INTERVAL))
     report = world.snapshot()
-    assert report.outcome is Outcome.PUBLISHED
+    assert report.outcome is BackupOutcome.PUBLISHED
     assert {store.store: store.databases for store in report.stores} == {"counts": 1, "clicks": 2}
 
 

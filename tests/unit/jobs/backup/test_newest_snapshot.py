@@ -10,7 +10,7 @@ import pytest
 
 from statecore.errors import Fenced
 from statecore.filesystem import file_sha256
-from statecore.jobs.backup.report import Outcome
+from statecore.jobs.backup.report import BackupOutcome
 from tests.harness.raising import raises
 from tests.unit.jobs.backup.snapshots import ROWS, World, left_open
 
@@ -19,7 +19,7 @@ def test_nothing_new_publishes_nothing(world: World) -> None:
     world.write(ROWS, 7)
     first = world.snapshot()
     again = world.snapshot()
-    assert (again.outcome, again.snapshot, again.put_bytes) == (Outcome.UNCHANGED, first.snapshot, 0)
+    assert (again.outcome, again.snapshot, again.put_bytes) == (BackupOutcome.UNCHANGED, first.snapshot, 0)
     assert len(world.app_repository.head().snapshots) == 1
 
 
@@ -30,7 +30,7 @@ def test_files_of_the_newest_snapshot_are_not_uploaded_again(world: World) -> No
     world.write({b"more": b"1"}, 8)
     assert set(world.database().glob("*.sst")) & before
     report = world.snapshot()
-    assert report.outcome is Outcome.PUBLISHED
+    assert report.outcome is BackupOutcome.PUBLISHED
     (store,) = report.stores
     assert 0 < report.put_bytes == store.new_bytes < store.bytes
     (path,) = world.laid_out().values()
@@ -84,21 +84,21 @@ def test_a_file_that_was_stored_elsewhere_is_published_although_nothing_else_is_
     pack.unlink()
     pack.write_bytes(content[:-1])  # the last file alone is damaged
     again = world.snapshot()
-    assert again.outcome is Outcome.PUBLISHED
+    assert again.outcome is BackupOutcome.PUBLISHED
     assert again.snapshot != first.snapshot
     assert again.identity == first.identity
     assert len(world.laid_out()) == 1
-    assert world.snapshot().outcome is Outcome.UNCHANGED
+    assert world.snapshot().outcome is BackupOutcome.UNCHANGED
 
 
 def test_a_written_copy_reuses_the_newest_snapshot_only_while_its_files_exist(world: World) -> None:
     world.write(ROWS, 7)
     left_open(world.database())
     world.snapshot()
-    assert world.snapshot().outcome is Outcome.UNCHANGED
+    assert world.snapshot().outcome is BackupOutcome.UNCHANGED
     for number, path in enumerate(blobs_of(world, "files", "packs")):
         damage(path, "missing")
-        assert world.snapshot().outcome is Outcome.PUBLISHED
+        assert world.snapshot().outcome is BackupOutcome.PUBLISHED
         (laid,) = world.laid_out(f"laid-{number}").values()
         assert world.rows(laid)[0] == ROWS
 
@@ -114,7 +114,7 @@ def test_lost_tasks_of_other_instances_are_named_and_the_rest_is_published(tmp_p
         path.unlink()
     world.write({b"more": b"1"}, 8)
     report = world.snapshot(tasks=("0_0",))
-    assert report.outcome is Outcome.PUBLISHED
+    assert report.outcome is BackupOutcome.PUBLISHED
     (note,) = [note for note in report.notes if "were inherited" in note]
     assert "Tasks 0_1 " in note
     assert f"warning: {note}" in world.said
@@ -154,6 +154,6 @@ def test_files_of_another_instance_with_the_same_numbers_are_no_damage(world: Wo
     for path in blobs_of(world, "files", "packs") if kind else ():  # so that nothing tells which file it was
         damage(path, kind)
     report = world.snapshot()
-    assert (report.outcome, bool(report.notes)) == (Outcome.PUBLISHED, bool(kind))
+    assert (report.outcome, bool(report.notes)) == (BackupOutcome.PUBLISHED, bool(kind))
     (laid,) = world.laid_out().values()
     assert world.rows(laid)[0] == {**ROWS, b"more": b"2"}

@@ -12,7 +12,7 @@ import pytest
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.backup import run
 from statecore.jobs.backup.newest_snapshot import NewestSnapshot, read_newest
-from statecore.jobs.backup.report import Outcome
+from statecore.jobs.backup.report import BackupOutcome
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.upload import SMALL
 from tests.unit.jobs.backup.snapshots import ROWS, World, left_open
@@ -58,7 +58,7 @@ def test_a_plan_knows_a_store_that_has_to_be_closed_on_the_way(world: World) -> 
     world.snapshot()
     (again,) = world.snapshot(plan_only=True).stores
     assert (again.written, again.new_files, again.new_bytes) == (True, 0, 0)
-    assert world.snapshot().outcome is Outcome.UNCHANGED
+    assert world.snapshot().outcome is BackupOutcome.UNCHANGED
 
 
 def test_a_plan_of_a_store_that_had_another_kind_has_the_new_files_of_the_backup(

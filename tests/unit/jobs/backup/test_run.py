@@ -17,7 +17,7 @@ import pytest
 from statecore.errors import Fenced, NotFound
 from statecore.faults import BACKUP_POINTS, PUBLISH_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.backup.report import BACKUP_REPORT, Outcome
+from statecore.jobs.backup.report import BACKUP_REPORT, BackupOutcome
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.statedir.database_state import read_database_state
@@ -32,7 +32,7 @@ def test_a_closed_store_is_published_unchanged(world: World) -> None:
     world.write(ROWS, 7)
     before = tree(world.path / "0_0")
     report = world.snapshot()
-    assert report.outcome is Outcome.PUBLISHED
+    assert report.outcome is BackupOutcome.PUBLISHED
     assert [(store.task, store.store, store.offsets, store.tail) for store in report.stores] == [
         ("0_0", "counts", {"app-counts-changelog-0": 7}, -1)
     ]
@@ -80,7 +80,7 @@ def test_a_retry_finds_the_snapshot_of_an_earlier_attempt(world: World) -> None:
     first = world.snapshot(request_id="one")
     shutil.rmtree(world.path / "0_0")
     again = world.snapshot(request_id="one")
-    assert (again.outcome, again.snapshot, again.identity) == (Outcome.EARLIER, first.snapshot, first.identity)
+    assert (again.outcome, again.snapshot, again.identity) == (BackupOutcome.EARLIER, first.snapshot, first.identity)
 
 
 @pytest.mark.parametrize("point", three_of(BACKUP_POINTS))
@@ -91,7 +91,7 @@ def test_a_killed_attempt_publishes_nothing_and_the_next_one_finishes(world: Wor
         world.snapshot(request_id="one", faults=InjectedFault(point, "raise"))
     assert world.app_repository.read_head() is None
     assert tree(world.path / "0_0") == before
-    assert world.snapshot(request_id="one").outcome is Outcome.PUBLISHED
+    assert world.snapshot(request_id="one").outcome is BackupOutcome.PUBLISHED
 
 
 @pytest.mark.parametrize("point", three_of([*BACKUP_POINTS, *PUBLISH_POINTS]))
@@ -105,7 +105,7 @@ def test_a_command_that_is_killed_anywhere_is_finished_by_its_retry(world: World
     assert killed.returncode == -signal.SIGKILL
     retried = subprocess.run(words, capture_output=True, check=True)
     earlier = point == "publish.after-head"
-    assert json.loads(retried.stdout)["outcome"] == (Outcome.EARLIER if earlier else Outcome.PUBLISHED)
+    assert json.loads(retried.stdout)["outcome"] == (BackupOutcome.EARLIER if earlier else BackupOutcome.PUBLISHED)
     assert len(world.app_repository.head().snapshots) == 1
     assert tree(world.path / "0_0") == before
     (path,) = world.laid_out().values()
@@ -131,7 +131,7 @@ def test_a_plan_lists_the_stores_and_leaves_nothing(world: World) -> None:
     world.write(ROWS, 7)
     before = tree(world.path)
     report = world.snapshot(plan_only=True)
-    assert report.outcome is Outcome.PLANNED
+    assert report.outcome is BackupOutcome.PLANNED
     assert [store.store for store in report.stores] == ["counts"]
     assert world.app_repository.read_head() is None
     assert tree(world.path) == before
@@ -184,7 +184,7 @@ def test_every_kind_is_published_as_kafka_streams_wrote_it(tmp_path: Path, case:
     world.spec["subtopologies"] = {subtopology: {"stores": {made["store"]: declared}}}
     before = tree(world.path)
     report = world.snapshot()
-    assert report.outcome is Outcome.PUBLISHED
+    assert report.outcome is BackupOutcome.PUBLISHED
     assert {name: file for name, file in tree(world.path).items() if name != ".lock"} == before
     stored = world.stored()[made["task"], made["store"]]
     (end,) = stored.changelogs

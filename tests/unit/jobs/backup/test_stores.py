@@ -10,7 +10,7 @@ import pytest
 
 from statecore.errors import Invalid, NotFound
 from statecore.formats.checkpoint import encode_checkpoint
-from statecore.jobs.backup.report import Outcome
+from statecore.jobs.backup.report import BackupOutcome
 from tests.harness.raising import raises
 from tests.unit.jobs.backup.snapshots import ROWS, World, codes, refusal
 
@@ -75,7 +75,7 @@ def test_an_undeclared_store_is_refused_and_may_be_left_out_by_name(world: World
     world.write(ROWS, 7)
     (world.path / "0_0" / "forgotten").mkdir()
     assert codes(refusal(world)) == [("store-undeclared", "forgotten")]
-    assert world.snapshot(stores=("counts",)).outcome is Outcome.PUBLISHED
+    assert world.snapshot(stores=("counts",)).outcome is BackupOutcome.PUBLISHED
 
 
 def test_a_store_without_an_offset_is_refused(world: World) -> None:
@@ -136,7 +136,7 @@ def test_a_checkpoint_that_contradicts_is_refused(world: World, said: int, fits:
     world.write(ROWS, 7)
     (world.path / "0_0" / ".checkpoint").write_bytes(encode_checkpoint({world.changelog(): said}))
     if fits:
-        assert world.snapshot().outcome is Outcome.PUBLISHED
+        assert world.snapshot().outcome is BackupOutcome.PUBLISHED
     else:
         (problem,) = refusal(world)
         assert problem["code"] == "checkpoint-file-mismatch"

@@ -140,7 +140,7 @@ def test_a_store_of_a_snapshot_is_a_base_with_the_ends_of_its_manifest(tmp_path)
     assert (end.end, end.read_at_ms, end.topic_id) == (90, 17, store.changelogs[0].topic_id)
     assert found.segments == {database.segment for database in store.databases}
     assert found.stream_time == store.stream_time
-    assert not found.is_here
+    assert not found.is_directory
     assert all(found.below.may_have_rows(segment) for segment in found.segments)
     assert not found.below.may_have_rows(max(segment or 0 for segment in found.segments) + 1)
 

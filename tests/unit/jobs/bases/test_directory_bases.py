@@ -80,7 +80,7 @@ def test_a_closed_store_is_a_base_of_unknown_age_and_topic_id(application: Appli
     base = application.base()
     end = base.ends[PLAIN]
     assert (end.end, end.topic_id, end.leader_epoch, end.read_at_ms) == (100, "", -1, None)
-    assert base.is_here
+    assert base.is_directory
     (database,) = base.bases
     assert (database.segment, Path(database.path)) == (None, application.path / "0_0" / "rocksdb" / "plain")
     assert database.starts == {PLAIN: 100}

@@ -12,7 +12,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets
 from statecore.jobs.bases.planned_tails import covers, why_stale
 from statecore.jobs.planning.plan import VersionedStart
-from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.planner import plan_reads
 from statecore.jobs.planning.request_files import FrozenPlan, load_plan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
@@ -89,7 +89,7 @@ def test_a_log_truncated_below_the_end_makes_a_plan_stale(frozen: FrozenPlan) ->
 def test_a_store_that_kafka_streams_restores_makes_no_plan_stale_and_waits_for_no_transaction(tmp_path: Path) -> None:
     declared = spec(v={"kind": "versioned-key-value", "retention": "10m"})
     waits: list[float] = []
-    made, notes, *_ = plan_restore(
+    made, notes, *_ = plan_reads(
         cast(Cluster, FakeCluster(seen=LogOffsets(0, 50, 100))),  # a transaction is open
         declared,
         request(transaction_wait=60.0),

@@ -14,7 +14,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.repository.manifest import ChangelogEnd
+from statecore.repository.manifest import StoredEnd
 from statecore.repository.snapshot_composition import ReadPosition
 from tests.unit.repository.published import READ_AT_MS, STORE, TOPIC, Publishing
 
@@ -113,7 +113,9 @@ def test_manifests_that_the_job_has_read_are_not_read_again(application: Applica
 
 def test_a_later_read_time_makes_a_base_younger(application: Application) -> None:
     application.publish(10)
-    done = application.begin().publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS + 7, None)})
+    done = application.begin().publish(
+        [], drops_other_tasks=False, read_positions={"0_0": ReadPosition(READ_AT_MS + 7, None)}
+    )
     assert done is not None
     for is_read in (True, False):
         (found,) = application.of(is_read=is_read)
@@ -137,7 +139,9 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried(
     application: Application, end: int, read_at_ms: int
 ) -> None:
     older = application.publish(end, read_at_ms=read_at_ms).snapshot
-    newest = application.begin().publish([application.task_manifest(0, 20)], whole=False, refused=frozenset([KEY]))
+    newest = application.begin().publish(
+        [application.task_manifest(0, 20)], drops_other_tasks=False, refused=frozenset([KEY])
+    )
     assert newest is not None
     refused, other = application.of(refused={(KEY, newest.snapshot): "it is too old"})
     assert isinstance(refused, Refused)
@@ -146,7 +150,7 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried(
 
 
 def test_a_store_that_kafka_streams_restores_is_refused(application: Application) -> None:
-    nowhere = ChangelogEnd(*CHANGELOG, "a" * 32, OFFSET_UNKNOWN, 0, 0, 15)
+    nowhere = StoredEnd(*CHANGELOG, "a" * 32, OFFSET_UNKNOWN, 0, 0, 15)
     snapshot = application.publish(
         10, (0,), restored_by_kafka_streams=True, databases=(), changelogs=(nowhere,), rows=0, bytes=0
     ).snapshot
@@ -202,8 +206,8 @@ def test_the_base_of_a_plan_is_found_while_its_snapshot_is_valid_and_readable(ap
     base = found.named(KEY, older)
     assert base is not None
     assert (base.name, base.ends[CHANGELOG].end) == (older, 10)
-    assert found.counts(older)
-    assert not found.counts("20261123T010203Z-0badcafe")
+    assert found.has(older)
+    assert not found.has("20261123T010203Z-0badcafe")
     assert found.named(KEY, "20261123T010203Z-0badcafe") is None
     assert found.named(("0_0", "other"), newest) is None
     application.damage_task_manifest(older, "0_0")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.jobs.checkpoint.comparing import CLICKS, OTHER, PLAIN, World, later
+from tests.unit.jobs.checkpoint.reconciling import CLICKS, OTHER, PLAIN, World, later
 from tests.unit.jobs.published import Shop
 
 

@@ -19,9 +19,9 @@ from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.repository.manifest import (
-    ChangelogEnd,
     Extent,
     Manifest,
+    StoredEnd,
     StoreSnapshot,
     TaskManifest,
     TaskManifestReference,
@@ -60,7 +60,7 @@ def planned(task: str = "0_0", store: str = "plain", start: int = 100, end: int 
 
 def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
     """A store as the newest snapshot has it, where a tail begins."""
-    end = ChangelogEnd(part.topic, part.partition, part.topic_id, part.start - 1, part.start, 0, part.start, 3)
+    end = StoredEnd(part.topic, part.partition, part.topic_id, part.start - 1, part.start, 0, part.start, 3)
     store = StoreSnapshot(
         part.store,
         part.kind,

@@ -9,12 +9,12 @@ import pytest
 from statecore.errors import Fenced
 from statecore.jobs.checkpoint.publish import rebased
 from statecore.repository.manifest import TaskManifest
-from tests.unit.jobs.checkpoint.comparing import NEW_END, PLAIN, World
+from tests.unit.jobs.checkpoint.reconciling import NEW_END, PLAIN, World
 
 
 def test_what_was_compared_is_put_upon_the_parent_alone(world: World) -> None:
     below = TaskManifest("0_0", (world.stores[PLAIN],))
-    mine = world.published(PLAIN, world.compare(PLAIN))
+    mine = world.published(PLAIN, world.reconcile(PLAIN))
     (made,) = mine.stores
     assert rebased(mine, below, below, {PLAIN}) == mine
     (database,) = below.stores[0].databases

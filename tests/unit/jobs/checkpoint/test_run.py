@@ -17,7 +17,7 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.manifest import TaskManifest
 from tests.harness.raising import raises
-from tests.unit.jobs.checkpoint.comparing import PLAIN, World
+from tests.unit.jobs.checkpoint.reconciling import PLAIN, World
 
 ENGINE: Any = InProcessEngine()
 
@@ -30,7 +30,7 @@ def job_of(world: World, request_id: str) -> CheckpointJob:
 
 def publish(world: World, job: CheckpointJob) -> str:
     """A snapshot of a request, which has one task less than the newest."""
-    published = publication_of(job).publish([TaskManifest("0_0", (world.stores[PLAIN],))], whole=True)
+    published = publication_of(job).publish([TaskManifest("0_0", (world.stores[PLAIN],))], drops_other_tasks=True)
     assert published is not None
     return published.snapshot
 

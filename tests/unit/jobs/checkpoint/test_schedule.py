@@ -18,7 +18,7 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Corrupted, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, made_ms
-from statecore.jobs.checkpoint.schedule import Verdict, check_all, check_due, is_due
+from statecore.jobs.checkpoint.schedule import DueVerdict, check_all, check_due, is_due
 from statecore.repository.publication import Publication
 from statecore.repository.snapshot_composition import ReadPosition
 from statecore.spec.reader import parse_spec
@@ -123,7 +123,7 @@ class AtTheBrokers:
         self.world.snapshot()
         (self.entry,) = self.world.app_repository.head().snapshots
 
-    def look(self, brokers: Brokers, *, after_ms: int = 5 * MINUTE, **spec: Any) -> Verdict:
+    def look(self, brokers: Brokers, *, after_ms: int = 5 * MINUTE, **spec: Any) -> DueVerdict:
         made = made_ms([self.entry])
         assert made is not None
         application = parse_spec({**self.world.spec, **spec}, "test")
@@ -163,7 +163,7 @@ def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
         origin="checkpoint",
         clock=lambda: made / 1000,
     )
-    assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(made, DAY)}) is not None
+    assert publication.publish([], drops_other_tasks=False, read_positions={"0_0": ReadPosition(made, DAY)}) is not None
     assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
 
 
@@ -250,21 +250,21 @@ def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
 def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_others_waiting() -> None:
     release, together = threading.Event(), threading.Barrier(3, timeout=120)
 
-    def meets() -> Verdict:
+    def meets() -> DueVerdict:
         together.wait()
-        return Verdict(False, "met the two others")
+        return DueVerdict(False, "met the two others")
 
-    def raises() -> Verdict:
+    def raises() -> DueVerdict:
         raise Corrupted("The head is torn.", code="test-error", action="Repair it.")
 
-    def is_defect() -> Verdict:
+    def is_defect() -> DueVerdict:
         raise KeyError("x")
 
-    def hangs() -> Verdict:
+    def hangs() -> DueVerdict:
         release.wait(300)
-        return Verdict(False, "too late")
+        return DueVerdict(False, "too late")
 
-    looks: dict[str, Callable[[], Verdict]] = {
+    looks: dict[str, Callable[[], DueVerdict]] = {
         "hangs": hangs,
         "a": meets,
         "broken": raises,
@@ -279,7 +279,7 @@ def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_ot
     assert isinstance(found["hangs"].error, Retryable)
     assert "checked whether" not in found["hangs"].why
     assert "took longer than 5 s" in found["hangs"].why
-    assert found["broken"] == Verdict(True, "The head is torn.", found["broken"].error)
+    assert found["broken"] == DueVerdict(True, "The head is torn.", found["broken"].error)
     assert "KeyError" in found["defect"].why
     assert all(found[name].is_due for name in ("hangs", "broken", "defect"))
 
@@ -287,13 +287,13 @@ def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_ot
 def test_one_after_the_other_where_only_one_is_let_in() -> None:
     under_way = 0
 
-    def alone() -> Verdict:
+    def alone() -> DueVerdict:
         nonlocal under_way
         under_way += 1
         assert under_way == 1
         time.sleep(0.01)
         under_way -= 1
-        return Verdict(True, "")
+        return DueVerdict(True, "")
 
     found = check_all({str(number): alone for number in range(5)}, at_once=1)
     assert [one.error for one in found.values()] == [None] * 5

@@ -21,7 +21,7 @@ from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, download
 from statecore.repository.identity import store_identity
-from statecore.repository.manifest import ChangelogEnd, StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
+from statecore.repository.manifest import StoredDatabase, StoredEnd, StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import rebase_advance
 from statecore.repository.repository import create_repository
@@ -147,7 +147,9 @@ class Farm:
             for task, stores in sorted(new.items())
         ]
         published = publication.publish(
-            task_manifests, whole=False, rebase=lambda mine, theirs: rebase_advance(mine, theirs, before.get(mine.task))
+            task_manifests,
+            drops_other_tasks=False,
+            rebase=lambda mine, theirs: rebase_advance(mine, theirs, before.get(mine.task)),
         )
         assert published is not None
         return published
@@ -230,7 +232,7 @@ class Farm:
             partitions |= set() if before is None else {end.partition for end in before.changelogs}
         topic = f"{APPLICATION}-{store}-changelog"
         ends = tuple(
-            ChangelogEnd(topic, number, TOPIC_ID, self.end - (not is_global), self.end, 0, self.end, 1)
+            StoredEnd(topic, number, TOPIC_ID, self.end - (not is_global), self.end, 0, self.end, 1)
             for number in sorted(partitions)
         )
         offsets = {end.topic_partition: end.offset for end in ends}

@@ -12,9 +12,9 @@ from statecore.images.model import Run, RunFormat
 from statecore.jobs.compact.plan import Merge, planned_merges
 from statecore.repository.manifest import (
     BaseFile,
-    ChangelogEnd,
     Extent,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -52,7 +52,7 @@ def task_manifest_of(
     *databases: StoredDatabase, task: str = "0_0", store: str = "plain", **changes: object
 ) -> TaskManifest:
     kind = StoreKind.WINDOW if store == "clicks" else StoreKind.KEY_VALUE
-    end = ChangelogEnd(f"orders-{store}-changelog", int(task[-1]) if "_" in task else 0, "", 99, 100)
+    end = StoredEnd(f"orders-{store}-changelog", int(task[-1]) if "_" in task else 0, "", 99, 100)
     found = StoreSnapshot(store, kind, "i", (end,), "read_uncommitted", databases)
     return TaskManifest(task, (replace(found, **changes),))  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ import pytest
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.diff.compare import DiffSide, DiffTask, bytes_read, compare_batch
-from statecore.jobs.diff.report import DIFF_REPORT, DiffReport, Only, Verdict, verdict_of, worst
+from statecore.jobs.diff.report import DIFF_REPORT, DiffReport, DiffVerdict, Only, verdict_of, worst
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import RowCounts
 from statecore.jobs.diff.run import run_diff
@@ -58,16 +58,20 @@ def test_rows_are_counted_and_both_directories_stay_as_they_are(here: Path, tmp_
     (store,) = report.stores
     assert store.counts == RowCounts(equal=1, missing=1, extra=1, different=1)
     assert (store.task, store.store, store.kind) == ("0_0", "s", "timestamped-key-value")
-    assert (store.verdict, report.verdict, report.verdict.exit_code) == (Verdict.DIFFERENT, Verdict.DIFFERENT, 30)
+    assert (store.verdict, report.verdict, report.verdict.exit_code) == (
+        DiffVerdict.DIFFERENT,
+        DiffVerdict.DIFFERENT,
+        30,
+    )
     assert store.offsets == store.reference_offsets == {f"{LOG}-0": 5}
     assert report.ran_on.executors == 1
 
 
 def test_equal_rows_at_other_offsets_are_equal_and_other_rows_there_may_be_right(here: Path, tmp_path: Path) -> None:
     report = diff(here, write(tmp_path / "equal", ROWS, 7))
-    assert (report.verdict, report.stores[0].reference_offsets) == (Verdict.EQUAL, {f"{LOG}-0": 7})
+    assert (report.verdict, report.stores[0].reference_offsets) == (DiffVerdict.EQUAL, {f"{LOG}-0": 7})
     report = diff(here, write(tmp_path / "ahead", OTHERS, 7))
-    assert (report.verdict, report.verdict.exit_code) == (Verdict.AT_OTHER_OFFSETS, 31)
+    assert (report.verdict, report.verdict.exit_code) == (DiffVerdict.AT_OTHER_OFFSETS, 31)
 
 
 def test_a_store_that_one_side_lacks_is_missing_or_extra_with_all_its_rows(here: Path, tmp_path: Path) -> None:
@@ -77,7 +81,7 @@ def test_a_store_that_one_side_lacks_is_missing_or_extra_with_all_its_rows(here:
     assert (found["more"].counts, found["more"].only) == (RowCounts(missing=3), Only.REFERENCE)
     found = {store.store: store for store in diff(there, here).stores}
     assert (found["more"].counts, found["more"].only) == (RowCounts(extra=3), Only.HERE)
-    assert diff(here, there, stores=("s",)).verdict is Verdict.EQUAL
+    assert diff(here, there, stores=("s",)).verdict is DiffVerdict.EQUAL
 
 
 def test_only_the_tasks_and_stores_that_were_named_are_compared_and_others_are_refused(
@@ -85,7 +89,7 @@ def test_only_the_tasks_and_stores_that_were_named_are_compared_and_others_are_r
 ) -> None:
     write(here, ROWS, task="0_1")
     there = write(write(tmp_path / "there", ROWS), OTHERS, task="0_1")
-    assert diff(here, there, tasks=("0_0",)).verdict is Verdict.EQUAL
+    assert diff(here, there, tasks=("0_0",)).verdict is DiffVerdict.EQUAL
     assert [store.task for store in diff(here, there, tasks=("0_1",)).stores] == ["0_1"]
     with raises(NotFound, "store-not-found", store="words"):
         diff(here, there, stores=("words",))
@@ -134,12 +138,12 @@ def test_the_report_is_a_document_that_is_read_again(here: Path, tmp_path: Path)
 
 def test_what_differs_where_no_offset_is_known_on_both_sides_has_no_excuse() -> None:
     unlike = RowCounts(missing=1)
-    assert verdict_of(unlike, {}, {"t-0": 5}) is Verdict.DIFFERENT
-    assert verdict_of(unlike, {"t-0": 4}, {"t-0": 5}) is Verdict.AT_OTHER_OFFSETS
-    assert verdict_of(RowCounts(equal=3), {"t-0": 4}, {"t-0": 5}) is Verdict.EQUAL
-    assert worst([Verdict.EQUAL, Verdict.DIFFERENT, Verdict.AT_OTHER_OFFSETS]) is Verdict.DIFFERENT
-    assert worst([Verdict.EQUAL]) is Verdict.EQUAL
-    assert worst([]) is Verdict.NOTHING
+    assert verdict_of(unlike, {}, {"t-0": 5}) is DiffVerdict.DIFFERENT
+    assert verdict_of(unlike, {"t-0": 4}, {"t-0": 5}) is DiffVerdict.AT_OTHER_OFFSETS
+    assert verdict_of(RowCounts(equal=3), {"t-0": 4}, {"t-0": 5}) is DiffVerdict.EQUAL
+    assert worst([DiffVerdict.EQUAL, DiffVerdict.DIFFERENT, DiffVerdict.AT_OTHER_OFFSETS]) is DiffVerdict.DIFFERENT
+    assert worst([DiffVerdict.EQUAL]) is DiffVerdict.EQUAL
+    assert worst([]) is DiffVerdict.NOTHING
 
 
 def test_a_worker_that_does_not_see_a_directory_says_so(tmp_path: Path) -> None:
@@ -167,7 +171,7 @@ def test_directories_of_older_releases_compare_by_their_rows_and_the_offsets_in_
         with tarfile.open(GOLDEN / f"kafka-streams-{version}-task.tar.gz") as archive:
             archive.extractall(tmp_path / version / "old391", filter="data")
     report = diff(tmp_path / "3.9.1", tmp_path / "4.2.0", application_id="old391")
-    assert report.verdict is Verdict.EQUAL
+    assert report.verdict is DiffVerdict.EQUAL
     assert {(store.store, store.counts) for store in report.stores} == {
         ("plain", RowCounts(equal=9)),
         ("stamped", RowCounts(equal=9)),

@@ -25,7 +25,7 @@ def test_batches_are_worked_on_in_their_order_up_to_the_first_failure() -> None:
     engine = InProcessEngine()
     with engine.start("test", spec()) as workers:
         assert workers.parallelism() == engine.expected(spec()) == 1
-        assert workers.are_here()
+        assert workers.are_local()
         assert workers.run(work, [[1, 2], [4]], "numbers were multiplied") == [10, 20, 40]
         answers = workers.run(work, [[5], [6, 3], [7]], "numbers were multiplied")
     assert [isinstance(answer, Failure) for answer in answers] == [False, False, True]

@@ -229,7 +229,7 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
     publication = Publication(
         app_repository, own_shop.declared, request="new release", origin="restore", clock=lambda: CUT + 3600
     )
-    newer = publication.publish(stamped, whole=True).snapshot
+    newer = publication.publish(stamped, drops_other_tasks=True).snapshot
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append, cluster=BROKERS, spec_path=stores_yaml(tmp_path))
     assert (report.snapshot, [one.snapshot for one in report.passed_over]) == (before.snapshot, [newer])
@@ -263,7 +263,7 @@ def test_tasks_from_before_the_application_was_made_exactly_once_are_not_placed_
     stores = tuple(replace(store, isolation="read_committed") for store in task_manifest.stores)
     exactly_once = replace(own_shop.declared, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)
     publication = Publication(app_repository, exactly_once, request="later", origin="restore", clock=lambda: CUT + 60)
-    newer = publication.publish([replace(task_manifest, stores=stores)], whole=False)
+    newer = publication.publish([replace(task_manifest, stores=stores)], drops_other_tasks=False)
     refused(Invalid, "snapshot-before-exactly-once", own_shop, state_dir)
     alone = fetch(own_shop, state_dir.with_name("alone"), tasks=("0_0",))
     assert alone.snapshot == newer.snapshot

@@ -260,7 +260,7 @@ def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_br
     )
     with monkeypatch.context() as unchecked:
         unchecked.setattr("statecore.repository.publication.check_consistent", lambda task_manifests: None)
-        wrong = publication.publish([TaskManifest("0_0", (turned,))], whole=False)
+        wrong = publication.publish([TaskManifest("0_0", (turned,))], drops_other_tasks=False)
     refused(Corrupted, "manifest-inconsistent", own_shop, state_dir, snapshot=wrong.snapshot)
     report = fetch(own_shop, state_dir)
     assert report.snapshot == whole.snapshot
@@ -376,7 +376,7 @@ def test_a_damaged_newest_snapshot_and_tasks_missing_in_older_ones_are_reported(
     publication = Publication(
         own_shop.app_repository, own_shop.declared, request="wider", origin="restore", clock=lambda: CUT + 3600
     )
-    newest = publication.publish(task_manifests, whole=False).snapshot
+    newest = publication.publish(task_manifests, drops_other_tasks=False).snapshot
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{newest}.json")
     older = [(one.snapshot, "snapshot-task-missing", False) for one in own_shop.app_repository.head().snapshots[1:]]
     error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, tasks=("0_2",))
@@ -390,7 +390,7 @@ def test_an_instance_without_a_share_has_nothing_to_fetch_and_that_is_no_failure
     shop.root.mkdir()
     publication = Publication(shop.app_repository, shop.declared, request="one", origin="restore", clock=lambda: CUT)
     publication.publish(
-        [TaskManifest("0_0", (shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [50]),))], whole=True
+        [TaskManifest("0_0", (shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [50]),))], drops_other_tasks=True
     )
     asked: tuple[dict[str, Any], ...] = ({}, {"plan_only": True})
     for options in asked:
@@ -445,7 +445,7 @@ def test_an_unverifiable_older_snapshot_does_not_replace_a_mismatching_newer_one
         publication = Publication(
             app_repository, shop.declared, request=request, origin="backup", clock=lambda: CUT + later
         )
-        return publication.publish(changed, whole=True).snapshot
+        return publication.publish(changed, drops_other_tasks=True).snapshot
 
     unsure = publish("unsure", 60, "")
     ends = {

@@ -16,7 +16,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.fetch.topic_check import check_topics
-from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
+from statecore.repository.manifest import StoredEnd, StoreSnapshot
 from tests.harness.raising import raises
 
 TOPIC, ID = "orders-plain-changelog", "0123456789abcdef0123456789abcdef"
@@ -55,7 +55,7 @@ class FakeCluster:
 
 
 def store(cut: float | None = NOW - 60, horizon: float | None = 9 * DAY, **changes: Any) -> StoreToFetch:
-    end = replace(ChangelogEnd(TOPIC, 1, ID, 299, 300, 0, 300), **changes)
+    end = replace(StoredEnd(TOPIC, 1, ID, 299, 300, 0, 300), **changes)
     read_at_ms = None if cut is None else int(cut * 1000)
     delete_retention_ms = None if cut is None or horizon is None else int(min(horizon * 1000, ENDLESS_MS))
     snapshot = StoreSnapshot("plain", StoreKind.KEY_VALUE, "i", (end,), "read_uncommitted", read_at_ms=read_at_ms)

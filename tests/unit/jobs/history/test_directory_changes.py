@@ -20,7 +20,7 @@ from statecore.jobs.fetch.report import FETCH_SUFFIX
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.history.restores import Restores, read_history
-from statecore.jobs.migrate.report import Outcome
+from statecore.jobs.migrate.report import MigrationOutcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.statedir.state_directory import StateDirectory
@@ -96,7 +96,7 @@ def test_a_migration_that_is_killed_is_gone_on_with_by_the_command_that_info_say
     assert main(words) == 0
     assert not known(application).changes.unfinished
     assert plans(application) == [".migration"]
-    assert migrated(application, TargetRelease.V4_3).outcome is Outcome.UNCHANGED
+    assert migrated(application, TargetRelease.V4_3).outcome is MigrationOutcome.UNCHANGED
 
 
 def test_a_migration_at_work_is_known_by_its_process(application: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from statecore.jobs.attempt import Instance
 from statecore.jobs.history import report_index
-from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ApplicationReports, InstanceReports, ReportIndex
 from statecore.jobs.history.restored_store import restored_stores
 from tests.unit.jobs.reports import attempt, done, entry, failed, write
@@ -80,16 +80,20 @@ def test_a_failure_and_a_try_without_an_end_are_the_last_word_until_a_later_one(
     write(tmp_path, 2, failed(attempt(2)))
     write(tmp_path, 3, failed(attempt(3, "/elsewhere")))
     here = next(one for one in read(tmp_path).instances if one.instance.state_dir == "/s")
-    assert (here.last.outcome, here.last.error["what"]) == (Outcome.FAILED, "It runs.")
+    assert (here.last.outcome, here.last.error["what"]) == (ReportOutcome.FAILED, "It runs.")
     assert here.last_restored is not None
     assert len(here.partitions) == 1
     write(tmp_path, 4, attempt(4).begun())
     here = read(tmp_path).instances[0]
-    assert [head.outcome for head in here.attempts] == [Outcome.BEGUN, Outcome.FAILED, Outcome.RESTORED]
+    assert [head.outcome for head in here.attempts] == [
+        ReportOutcome.BEGUN,
+        ReportOutcome.FAILED,
+        ReportOutcome.RESTORED,
+    ]
     write(tmp_path, 5, {**attempt(5).begun(), "partitions": [], "finished": attempt(5).started})
-    assert read(tmp_path).instances[0].last.outcome is Outcome.BEGUN  # a plan changes nothing
+    assert read(tmp_path).instances[0].last.outcome is ReportOutcome.BEGUN  # a plan changes nothing
     write(tmp_path, 6, done(attempt(6), entry("a", 0)))
-    assert read(tmp_path).instances[0].last.outcome is Outcome.RESTORED
+    assert read(tmp_path).instances[0].last.outcome is ReportOutcome.RESTORED
 
 
 @pytest.mark.parametrize(
@@ -111,9 +115,9 @@ def test_a_deleted_or_rewritten_report_replaces_its_entries(tmp_path: Path) -> N
     assert rows(index.application("orders").instances[0]) == {("a", 0): 2}
     write(tmp_path, 2, failed(attempt(2)))
     again = index.application("orders").instances[0]
-    assert (rows(again), again.last.outcome) == ({("a", 0): 1}, Outcome.FAILED)
+    assert (rows(again), again.last.outcome) == ({("a", 0): 1}, ReportOutcome.FAILED)
     (tmp_path / "orders" / "r2.json").unlink()
-    assert index.application("orders").instances[0].last.outcome is Outcome.RESTORED
+    assert index.application("orders").instances[0].last.outcome is ReportOutcome.RESTORED
 
 
 def test_a_failure_that_is_written_again_has_no_other_report_read_again(tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ def test_a_failure_that_is_written_again_has_no_other_report_read_again(tmp_path
     assert (again.last.attempt, len(again.attempts)) == (attempt(3), 2)
     (tmp_path / "orders" / "r2.json").unlink()
     left = index.application("orders").instances[0]
-    assert (left.last.outcome, rows(left)) == (Outcome.RESTORED, {("a", 0): 1})
+    assert (left.last.outcome, rows(left)) == (ReportOutcome.RESTORED, {("a", 0): 1})
     whole()
     assert left == read(tmp_path).instances[0]
 
@@ -234,7 +238,7 @@ def test_uncounted_rows_are_not_summed(tmp_path: Path) -> None:
     (one,) = read(tmp_path).instances
     assert one.last_restored is None
     assert one.last_published is not None
-    assert (one.last.outcome, one.last.rows, one.last.snapshot) == (Outcome.PUBLISHED, -1, "s1")
+    assert (one.last.outcome, one.last.rows, one.last.snapshot) == (ReportOutcome.PUBLISHED, -1, "s1")
     a, b = restored_stores(one.partitions)
     assert (a.rows, a.digest, b.rows, bool(b.digest)) == (-1, "", 7, True)
 
@@ -244,5 +248,8 @@ def test_what_is_published_says_nothing_of_a_state_directory(tmp_path: Path) -> 
     published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
     write(tmp_path, 2, done(attempt(2, state_dir=""), entry("a", 0, -1, digest=""), **published))
     found = {one.instance.state_dir: one for one in read(tmp_path).instances}
-    assert {where: one.last.outcome for where, one in found.items()} == {"/s": Outcome.RESTORED, "": Outcome.PUBLISHED}
+    assert {where: one.last.outcome for where, one in found.items()} == {
+        "/s": ReportOutcome.RESTORED,
+        "": ReportOutcome.PUBLISHED,
+    }
     assert [part.rows for part in found["/s"].partitions] == [1]

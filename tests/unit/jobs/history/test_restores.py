@@ -12,7 +12,7 @@ import pytest
 
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.jobs.history.restores import Restores, directories, read_history
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -21,7 +21,7 @@ from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.journal import Journal, JournalTask
 from statecore.statedir.link_scratch import scratch
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.work_directory import SCRATCH_PREFIX
+from statecore.statedir.work_directory import BACKUP_LINKS_PREFIX
 from tests.unit.jobs.reports import BEGAN, FAILURE, attempt, done, entry, failed, write
 from tests.unit.jobs.support import save_plan
 
@@ -134,7 +134,7 @@ def test_an_unfinished_restore_says_how_far_it_came(
     assert (one.reached, one.done, one.total) == reached
     assert (one.request_id, one.plan_id, one.running) == (orders.attempt(2).request_id, PLAN.plan_id, False)
     assert one.attempt is not None
-    assert one.attempt.outcome is Outcome.BEGUN
+    assert one.attempt.outcome is ReportOutcome.BEGUN
     assert found.last is not None
     assert found.last.attempt.request_id == orders.attempt(1).request_id
     if runs is not None:
@@ -205,14 +205,14 @@ def test_reports_elsewhere_add_the_tries_that_touched_nothing(orders: Directory,
     write(reports, 1, done(orders.attempt(1), entry("s", 0)))  # the same try, told twice
     write(reports, 2, failed(orders.attempt(2)))
     found = read_history(orders.directory, ReportIndex(reports).application("orders").instances)
-    assert [head.outcome for head in found.attempts] == [Outcome.FAILED, Outcome.RESTORED]
+    assert [head.outcome for head in found.attempts] == [ReportOutcome.FAILED, ReportOutcome.RESTORED]
     assert found.later is not None
     assert found.later.error["what"] == "It runs."
     assert len(found.partitions) == 1
     write(reports, 3, orders.attempt(3).begun())
     found = read_history(orders.directory, ReportIndex(reports).application("orders").instances)
     assert found.later is not None
-    assert found.later.outcome is Outcome.BEGUN
+    assert found.later.outcome is ReportOutcome.BEGUN
     orders.restored(3)
     found = read_history(orders.directory, ReportIndex(reports).application("orders").instances)
     assert found.later is None
@@ -245,7 +245,7 @@ def test_the_scratch_directory_of_a_snapshot_is_told_from_staging_and_a_killed_o
     tmp_path: Path,
 ) -> None:
     directory = StateDirectory(tmp_path, "orders")
-    dead = directory.work_path / f"{SCRATCH_PREFIX}dead"
+    dead = directory.work_path / f"{BACKUP_LINKS_PREFIX}dead"
     dead.mkdir(parents=True)
     (dead / "held").touch()
     with scratch(directory) as path:

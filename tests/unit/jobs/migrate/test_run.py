@@ -25,7 +25,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.protocol import Question, RanOn
 from statecore.jobs.fields.catalog import TargetRelease
-from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, Outcome
+from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, MigrationOutcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.statedir.database_state import read_database_state
@@ -84,14 +84,14 @@ def test_offsets_move_into_the_stores_and_back(state_dir: StateDir, version: str
     task = state / APPLICATION[version] / "0_1"
     before = decode_checkpoint((task / ".checkpoint").read_bytes(), "")
     report = migrated(state, version)
-    assert (report.outcome, report.release) != (Outcome.PLANNED, "")
+    assert (report.outcome, report.release) != (MigrationOutcome.PLANNED, "")
     assert offsets(task) == {LAST}
     assert not list(task.glob(".checkpoint*")) + list(task.glob("*.position"))
     kept = Path(report.kept) / "0_1"
     assert decode_checkpoint((kept / ".checkpoint").read_bytes(), "") == before
-    assert migrated(state, version).outcome is Outcome.UNCHANGED
+    assert migrated(state, version).outcome is MigrationOutcome.UNCHANGED
     back = migrated(state, version, to=TargetRelease.V3_9)
-    assert back.outcome is Outcome.MIGRATED
+    assert back.outcome is MigrationOutcome.MIGRATED
     assert decode_checkpoint((task / ".checkpoint").read_bytes(), "") == before
     assert offsets(task) == set()
     assert {path.name for path in (state / APPLICATION[version]).iterdir()} == {"0_1", ".statecore", ".lock"}
@@ -102,7 +102,7 @@ def test_a_plan_changes_nothing_and_says_what_would_be_done(state_dir: StateDir)
     before = fingerprint(state)
     plan = migrated(state, apply=False)
     assert fingerprint(state) == before
-    assert plan.outcome is Outcome.PLANNED
+    assert plan.outcome is MigrationOutcome.PLANNED
     (task,) = plan.tasks
     assert task.is_changed
     assert {store.store for store in task.stores} == {"plain", "stamped"}
@@ -121,7 +121,7 @@ def test_undecided_kinds_are_reported_once(state_dir: StateDir, tmp_path: Path) 
     (note,) = report.notes
     assert note.startswith(f"{spec} ")
     assert " 1 store undecided (?): plain." in note
-    assert report.outcome is Outcome.PLANNED
+    assert report.outcome is MigrationOutcome.PLANNED
 
 
 def test_only_the_plan_that_was_approved_is_applied(state_dir: StateDir) -> None:
@@ -134,8 +134,8 @@ def test_only_the_plan_that_was_approved_is_applied(state_dir: StateDir) -> None
     with raises(Invalid, "plan-changed"):
         migrated(state, approved=plan_id)
     assert fingerprint(state / "old420" / "0_1") == before
-    assert migrated(state, approved=migrated(state, apply=False).plan_id).outcome is Outcome.MIGRATED
-    assert migrated(state, approved=plan_id).outcome is Outcome.UNCHANGED  # a retry of what was approved
+    assert migrated(state, approved=migrated(state, apply=False).plan_id).outcome is MigrationOutcome.MIGRATED
+    assert migrated(state, approved=plan_id).outcome is MigrationOutcome.UNCHANGED  # a retry of what was approved
 
 
 def test_nothing_is_migrated_where_one_task_is_refused(state_dir: StateDir) -> None:
@@ -149,10 +149,10 @@ def test_nothing_is_migrated_where_one_task_is_refused(state_dir: StateDir) -> N
     plan = migrated(state, apply=False)
     assert [one for task in plan.tasks for one in task.problems] == problems
     assert MIGRATE_REPORT.decode(MIGRATE_REPORT.encode(plan)) == plan
-    assert plan.outcome is Outcome.REFUSED
+    assert plan.outcome is MigrationOutcome.REFUSED
     assert [why.partition(":")[0] for why in plan.refused] == ["0_0"]
     assert {task: fingerprint(state / "old420" / task) for task in ("0_0", "0_1")} == before
-    assert migrated(state, tasks=("0_1",)).outcome is Outcome.MIGRATED
+    assert migrated(state, tasks=("0_1",)).outcome is MigrationOutcome.MIGRATED
 
 
 def test_a_refused_store_is_named_with_its_code(state_dir: StateDir) -> None:
@@ -198,7 +198,7 @@ def test_a_first_start_has_nothing_to_migrate_if_allowed(
     with pytest.raises(NotFound):
         migrated(state, application_id="orders", apply=apply)
     report = migrated(state, application_id="orders", apply=apply, if_there=True)
-    assert (report.outcome, report.tasks, report.application_id) == (Outcome.UNCHANGED, (), "orders")
+    assert (report.outcome, report.tasks, report.application_id) == (MigrationOutcome.UNCHANGED, (), "orders")
     assert there == "no task" or fingerprint(tmp_path) == before
     with pytest.raises(NotFound, match="no task 0_7"):  # where there is state, a wrong name is a wrong name
         migrated(state_dir(), tasks=("0_7",), if_there=True)
@@ -246,7 +246,7 @@ def test_workers_must_see_the_directory_and_are_named(state_dir: StateDir) -> No
     assert workers.asked == [Question(state / "old420" / ".statecore", (), ())]
     (line,) = said
     assert "spark://m:7077 with 2 executors on a, b" in line
-    assert (report.outcome, report.ran_on.hosts) == (Outcome.MIGRATED, ("a", "b"))
+    assert (report.outcome, report.ran_on.hosts) == (MigrationOutcome.MIGRATED, ("a", "b"))
 
 
 def test_nothing_is_done_where_a_worker_does_not_see_the_directory(state_dir: StateDir) -> None:
@@ -288,7 +288,7 @@ def test_a_job_stopped_at_any_point_is_completed_by_a_rerun(
         path = state / "old420" / task
         assert (path / ".checkpoint").exists() is (offsets(path) == set())
     report = run_migrate(request, InProcessEngine())
-    assert report.outcome in (Outcome.MIGRATED, Outcome.UNCHANGED)
+    assert report.outcome in (MigrationOutcome.MIGRATED, MigrationOutcome.UNCHANGED)
     for number, task in enumerate(("0_0", "0_1")):
         path = state / "old420" / task
         assert not (path / ".checkpoint").exists()

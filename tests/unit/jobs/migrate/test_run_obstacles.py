@@ -16,7 +16,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate import convert as convert_module
-from statecore.jobs.migrate.report import MigrateReport, Outcome
+from statecore.jobs.migrate.report import MigrateReport, MigrationOutcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.statedir.file_trees import fingerprint
@@ -89,7 +89,7 @@ def test_a_task_that_is_half_of_another_release_is_brought_to_its_end(tmp_path: 
     behind[changelog] = decode_checkpoint(said, "")[changelog]
     (application / "0_0" / ".checkpoint").write_bytes(encode_checkpoint(behind))
     report = migrated(application, TargetRelease.V4_3)
-    assert report.outcome is Outcome.MIGRATED
+    assert report.outcome is MigrationOutcome.MIGRATED
     stored = read_application(application)
     for name, families in read_application(reference).items():
         if name[1] != "key-value":
@@ -112,7 +112,7 @@ def test_the_directory_of_another_application_is_refused(
     assert problem["task"] == "1_1"
     assert f"the state of {name}, not of {wrong}" in problem["what"]  # the names of both are the point
     plan = migrated(application, to, apply=False)
-    assert plan.outcome is Outcome.REFUSED
+    assert plan.outcome is MigrationOutcome.REFUSED
     assert [why.partition(":")[0] for why in plan.refused] == ["1_1"]
     assert seen(application) == before
 
@@ -123,13 +123,13 @@ def test_a_mount_within_the_directory_is_refused_in_the_plan(tmp_path: Path, pla
     before = seen(application)
     with mounts.bound(application / place):
         plan = migrated(application, TargetRelease.V4_3, apply=False)
-        assert plan.outcome is Outcome.REFUSED
+        assert plan.outcome is MigrationOutcome.REFUSED
         assert [why.partition(" is a separate mount")[0] for why in plan.refused] == [f"1_1: {application / place}"]
         with raises(Invalid, "migration-refused") as caught:
             migrated(application, TargetRelease.V4_3)
         assert [problem["task"] for problem in caught.value.context["problems"]] == ["1_1"]
     assert seen(application) == before
-    assert migrated(application, TargetRelease.V4_3).outcome is Outcome.MIGRATED
+    assert migrated(application, TargetRelease.V4_3).outcome is MigrationOutcome.MIGRATED
 
 
 def test_the_state_of_a_containers_image_is_refused_as_often_as_it_is_tried(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_state_of_a_containers_image_is_refused_as_often_as_it_is_tried(tmp_
         shutil.copytree(application, application.with_name("copy"))
         shutil.rmtree(application)
         application.with_name("copy").rename(application)
-        assert migrated(application, TargetRelease.V4_3).outcome is Outcome.MIGRATED
+        assert migrated(application, TargetRelease.V4_3).outcome is MigrationOutcome.MIGRATED
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_a_full_disk_changes_nothing_and_with_space_the_job_resumes(
     assert seen(application) == before
     assert faults.filler is not None
     faults.filler.unlink()
-    assert migrated(application, TargetRelease.V3_9).outcome is Outcome.MIGRATED
+    assert migrated(application, TargetRelease.V3_9).outcome is MigrationOutcome.MIGRATED
     migrated(reference, TargetRelease.V3_9)
     assert read_application(application) == read_application(reference)
     shutil.rmtree(application.parent)
@@ -173,11 +173,11 @@ def test_a_full_disk_changes_nothing_and_with_space_the_job_resumes(
 def test_once_the_journal_is_written_no_room_is_needed(disk: mounts.Disk) -> None:
     application = few(OLD, disk.path / "journal")
     faults = mounts.FullFrom(disk, "placement.after-journal")
-    assert migrated(application, TargetRelease.V4_3, faults=faults).outcome is Outcome.MIGRATED
+    assert migrated(application, TargetRelease.V4_3, faults=faults).outcome is MigrationOutcome.MIGRATED
     assert faults.filler is not None
     assert not list(application.glob("?_?/.checkpoint"))
     faults.filler.unlink()
-    assert migrated(application, TargetRelease.V4_3).outcome is Outcome.UNCHANGED
+    assert migrated(application, TargetRelease.V4_3).outcome is MigrationOutcome.UNCHANGED
 
 
 def test_a_read_only_file_system_is_reported_and_can_be_planned(disk: mounts.Disk) -> None:
@@ -191,5 +191,5 @@ def test_a_read_only_file_system_is_reported_and_can_be_planned(disk: mounts.Dis
     finally:
         disk.remount("rw")
     assert seen(application) == before
-    assert plan.outcome is Outcome.PLANNED
-    assert migrated(application, TargetRelease.V4_3, approved=plan.plan_id).outcome is Outcome.MIGRATED
+    assert plan.outcome is MigrationOutcome.PLANNED
+    assert migrated(application, TargetRelease.V4_3, approved=plan.plan_id).outcome is MigrationOutcome.MIGRATED

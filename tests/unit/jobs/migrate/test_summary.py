@@ -13,7 +13,7 @@ from statecore.jobs.migrate.report import (
     MigratedStore,
     MigratedTask,
     MigrateReport,
-    Outcome,
+    MigrationOutcome,
 )
 
 
@@ -23,7 +23,9 @@ def task(name: str, *steps: MigratedStep, store: str = "by-id", kind: str = "key
 
 def report(*tasks: MigratedTask) -> MigrateReport:
     attempt = asdict(Attempt.begin("orders", "/srv/state", "one"))
-    return MigrateReport(**attempt, finished="now", to="4.3", outcome=Outcome.PLANNED, plan_id="abc", tasks=tasks)
+    return MigrateReport(
+        **attempt, finished="now", to="4.3", outcome=MigrationOutcome.PLANNED, plan_id="abc", tasks=tasks
+    )
 
 
 def step(partition: int, offset: int) -> MigratedStep:

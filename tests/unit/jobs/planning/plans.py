@@ -9,7 +9,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Retryable
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.planning.planner import NewPlan, plan_restore
+from statecore.jobs.planning.planner import NewPlan, plan_reads
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
@@ -75,7 +75,7 @@ def plan(
     declared: ApplicationSpec | None = None, asked: RestoreRequest | None = None, cluster: FakeCluster | None = None
 ) -> NewPlan:
     fake = cast(Cluster, cluster or FakeCluster())
-    return plan_restore(fake, declared or spec(), asked or request(), parallelism=lambda: 2)
+    return plan_reads(fake, declared or spec(), asked or request(), parallelism=lambda: 2)
 
 
 def frozen_plan() -> FrozenPlan:

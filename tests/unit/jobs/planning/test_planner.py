@@ -11,7 +11,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets
 from statecore.errors import NotFound
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.planner import plan_reads
 from statecore.spec.reader import parse_spec
 from statecore.spec.writer import spec_to_mapping
 from tests.harness.raising import raises
@@ -129,7 +129,7 @@ def test_a_plan_with_given_ends_waits_for_no_transaction_beyond_them() -> None:
     """Whoever holds a store against its changelog wants what was there at the store's own offset."""
     first, second = TopicPartition("app-a-changelog", 0), TopicPartition("app-a-changelog", 1)
     waited: list[float] = []
-    made = plan_restore(
+    made = plan_reads(
         cast(Cluster, FakeCluster(seen=LogOffsets(0, 90, 100))),
         spec(a={"kind": "key-value"}),
         request(transaction_wait=1.0),
@@ -144,7 +144,7 @@ def test_a_plan_with_given_ends_waits_for_no_transaction_beyond_them() -> None:
     ]
     assert [part.reaches_log_end for part in made.plan.partitions] == [False, True]
     assert not waited
-    made = plan_restore(
+    made = plan_reads(
         cast(Cluster, FakeCluster(seen=LogOffsets(0, 90, 100))),
         spec(a={"kind": "key-value"}),
         request(transaction_wait=1.0),

@@ -14,7 +14,7 @@ import pytest
 
 from statecore.errors import Invalid, Retryable
 from statecore.faults import VARIABLE, FaultInjected, FaultPoints, InjectedFault
-from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.statedir.file_trees import fingerprint
 from tests.harness.raising import raises
 from tests.harness.tiers import three_of
@@ -38,7 +38,7 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 def test_sound_stores_are_left_as_they_are(world: World) -> None:
     before = fingerprint(world.path)
     report = world.recover(apply=True)
-    assert (report.outcome, report.exit_code) == (Outcome.UNCHANGED, 0)
+    assert (report.outcome, report.exit_code) == (RepairOutcome.UNCHANGED, 0)
     assert starts(report) == {"prices-store": "sound", "rates-store": "sound"}
     assert fingerprint(world.path) == before
 
@@ -47,12 +47,12 @@ def test_a_store_with_an_unknown_offset_is_planned_and_then_rebuilt(world: World
     world.damage("prices", -4)
     before = fingerprint(world.path)
     plan = world.recover()
-    assert plan.outcome is Outcome.PLANNED
+    assert plan.outcome is RepairOutcome.PLANNED
     assert fingerprint(world.path) == before
     report = world.recover(apply=True, approved=plan.plan_id)
-    assert (report.outcome, report.exit_code, report.remaining) == (Outcome.REPAIRED, 0, ())
+    assert (report.outcome, report.exit_code, report.remaining) == (RepairOutcome.REPAIRED, 0, ())
     assert world.rows("prices") == TRUTH
-    assert world.recover().outcome is Outcome.UNCHANGED
+    assert world.recover().outcome is RepairOutcome.UNCHANGED
 
 
 def test_what_no_repair_is_known_for_is_not_called_sound(world: World) -> None:
@@ -60,7 +60,7 @@ def test_what_no_repair_is_known_for_is_not_called_sound(world: World) -> None:
     before = fingerprint(world.path)
     report = world.recover(apply=True)
     assert report.remaining
-    assert (report.outcome, report.exit_code >= 21) == (Outcome.NOT_REPAIRED, True)
+    assert (report.outcome, report.exit_code >= 21) == (RepairOutcome.NOT_REPAIRED, True)
     assert starts(report)["prices-store"] in ("fails", "answers wrongly")
     assert all(one["remedy"] for one in report.remaining)
     assert fingerprint(world.path) == before
@@ -71,11 +71,11 @@ def test_a_topic_with_fewer_partitions_than_the_store_has_offsets_of_is_another_
     both = [*offsets("prices", 0, 2), *offsets("prices", 1, 5, None)]
     world.write("prices", {"default": [*TRUTH.items(), (b"of-1", b"x")], "offsets": both})
     plan = world.recover()
-    assert (plan.outcome, starts(plan)["prices-store"]) == (Outcome.PLANNED, "answers wrongly")
+    assert (plan.outcome, starts(plan)["prices-store"]) == (RepairOutcome.PLANNED, "answers wrongly")
     with pytest.raises(Invalid, match="made from other logs"):  # the rows of the other partitions go
         world.recover(apply=True)
     report = world.recover(apply=True, approved=plan.plan_id)
-    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (RepairOutcome.REPAIRED, ())
     assert world.rows("prices") == TRUTH
     assert starts(world.recover()) == {"prices-store": "sound", "rates-store": "sound"}
 
@@ -90,10 +90,10 @@ def test_a_store_that_is_gone_while_a_file_keeps_its_offset_is_found_and_the_fil
         shutil.rmtree(world.database("rates"))
     (world.path / ".checkpoint").write_text("0\n1\nprices 0 2\n")
     plan = world.recover(stores=named)
-    assert (plan.outcome, starts(plan)["prices-store"]) == (Outcome.PLANNED, "answers wrongly")
+    assert (plan.outcome, starts(plan)["prices-store"]) == (RepairOutcome.PLANNED, "answers wrongly")
     assert any(".checkpoint" in why for one in plan.next_starts for why in one.why)
     report = world.recover(apply=True, approved=plan.plan_id, stores=named)
-    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (RepairOutcome.REPAIRED, ())
     assert not (world.path / ".checkpoint").exists()
     assert starts(world.recover(stores=named))["prices-store"] == "recovers by itself"
 
@@ -101,7 +101,7 @@ def test_a_store_that_is_gone_while_a_file_keeps_its_offset_is_found_and_the_fil
 def test_a_missing_store_without_traces_is_restored_by_the_start(world: World) -> None:
     shutil.rmtree(world.path)
     report = world.recover(apply=True)
-    assert (report.outcome, report.exit_code) == (Outcome.UNCHANGED, 0)
+    assert (report.outcome, report.exit_code) == (RepairOutcome.UNCHANGED, 0)
     assert set(starts(report).values()) == {"recovers by itself"}
 
 
@@ -119,7 +119,7 @@ def half_done(world: World) -> str:
 def assert_mended(world: World) -> None:
     assert world.rows("prices") == TRUTH
     assert not (world.path / ".checkpoint").exists()
-    assert world.recover().outcome is Outcome.UNCHANGED
+    assert world.recover().outcome is RepairOutcome.UNCHANGED
     assert not list((world.path.parent / ".statecore" / "plans").glob("*.attempt"))
 
 
@@ -140,7 +140,7 @@ def test_a_failed_recovery_resumes_with_the_approved_plan(world: World, again: s
     with pytest.raises(Invalid, match="approved"):
         world.recover(apply=True, approved="0" * 16, **same)
     report = world.recover(apply=True, approved=approved, **same)
-    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (RepairOutcome.REPAIRED, ())
     assert_mended(world)
 
 

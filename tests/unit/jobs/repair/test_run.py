@@ -17,7 +17,7 @@ from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, Fau
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.report import REPAIR_REPORT, Outcome, RepairReport
+from statecore.jobs.repair.report import REPAIR_REPORT, RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.spec.model import ProcessingGuarantee
@@ -79,9 +79,9 @@ def said(database: Path) -> set[int]:
 def test_nothing_is_done_where_nothing_is_wrong(application: Path) -> None:
     before = fingerprint(application)
     report = repaired(application, apply=False)
-    assert (report.outcome, report.exit_code, report.found) == (Outcome.UNCHANGED, 0, ())
+    assert (report.outcome, report.exit_code, report.found) == (RepairOutcome.UNCHANGED, 0, ())
     assert fingerprint(application) == before
-    assert repaired(application).outcome is Outcome.UNCHANGED
+    assert repaired(application).outcome is RepairOutcome.UNCHANGED
 
 
 def test_segments_that_disagree_are_lowered_to_the_smallest_offset(application: Path) -> None:
@@ -90,9 +90,9 @@ def test_segments_that_disagree_are_lowered_to_the_smallest_offset(application: 
     plan = repaired(application, ALOS, apply=False)
     assert fingerprint(application) == before
     assert [(task.task, task.codes) for task in plan.repaired] == [("0_0", ("segments-disagree",))]
-    assert (plan.outcome, plan.exit_code) == (Outcome.PLANNED, 0)
+    assert (plan.outcome, plan.exit_code) == (RepairOutcome.PLANNED, 0)
     report = repaired(application, ALOS, approved=plan.plan_id)
-    assert (report.outcome, report.exit_code, report.remaining) == (Outcome.REPAIRED, 0, ())
+    assert (report.outcome, report.exit_code, report.remaining) == (RepairOutcome.REPAIRED, 0, ())
     segments = sorted((application / "0_0" / "clicks").iterdir())
     assert [said(segment) for segment in segments] == [{70}] * 3
     with RocksDBStore(segments[1], StoreKind.TIMESTAMPED_WINDOW, read_only=True) as store:
@@ -109,7 +109,7 @@ def test_a_store_without_a_segment_gets_one_that_keeps_an_offset(application: Pa
         "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
         '  "0":\n    stores:\n      table: {kind: key-value}\n      clicks: {kind: timestamped-window, retention: 2h}\n'
     )
-    assert repaired(application, spec_path=str(spec), tasks=("0_0",)).outcome is Outcome.REPAIRED
+    assert repaired(application, spec_path=str(spec), tasks=("0_0",)).outcome is RepairOutcome.REPAIRED
     state = read_database_state(application / "0_0" / "clicks" / "clicks.0")
     assert state.offsets == {TopicPartition("app-clicks-changelog", 0): -4}
     assert state.closed_cleanly
@@ -131,7 +131,7 @@ def test_a_segment_of_an_unknown_changelog_is_not_created(application: Path) -> 
 def test_a_global_store_that_was_not_closed_is_closed(application: Path) -> None:
     rows = [*offsets("products", 0, 7, 1), *offsets("products", 1, 8, None)]
     write_database(application / "global" / "rocksdb" / "products", {"default": [(b"a", b"1")], "offsets": rows})
-    assert repaired(application).outcome is Outcome.REPAIRED
+    assert repaired(application).outcome is RepairOutcome.REPAIRED
     state = read_database_state(application / "global" / "rocksdb" / "products")
     assert (state.closed_cleanly, set(state.offsets.values())) == (True, {7, 8})
 
@@ -198,13 +198,13 @@ def test_stray_entries_are_dropped_from_the_file_of_a_half_migrated_task(applica
 def test_what_is_found_in_one_task_leaves_the_others_as_they_are(application: Path) -> None:
     before = fingerprint(application / "0_1")
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
-    assert repaired(application).outcome is Outcome.REPAIRED
+    assert repaired(application).outcome is RepairOutcome.REPAIRED
     assert fingerprint(application / "0_1") == before
 
 
 def test_a_directory_that_cleaning_would_delete_gets_the_time_of_now(application: Path) -> None:
     os.utime(application / "0_1", (1_000_000, 1_000_000))
-    assert repaired(application).outcome is Outcome.UNCHANGED
+    assert repaired(application).outcome is RepairOutcome.UNCHANGED
     report = repaired(application, cleanup_max_age_ms=86_400_000)
     assert ([task.codes for task in report.repaired], report.remaining) == ([("cleaning-deletes",)], ())
     assert time.time() - (application / "0_1").stat().st_mtime < 600
@@ -233,7 +233,7 @@ def test_files_that_the_application_may_not_use_are_given_to_it_and_the_live_one
     found = repaired(application, tasks=("0_0",), apply=False)
     assert [(task.task, task.codes) for task in found.repaired] == [("0_0", ("rights",))]
     report = repaired(application, tasks=("0_0",))
-    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (RepairOutcome.REPAIRED, ())
     for path in (database, *database.iterdir()):
         seen = path.stat()
         assert (seen.st_uid, seen.st_gid) == (4242, 4343)
@@ -292,9 +292,9 @@ def test_without_a_spec_only_rebuilds_remain_and_the_rest_is_repaired(applicatio
         ((left),) = one.remaining
         assert (left["code"], left["task"]) == ("store-not-closed", "0_2")
         assert "--spec" in left["remedy"]
-    assert (plan.outcome, report.outcome) == (Outcome.PLANNED, Outcome.REPAIRED)
+    assert (plan.outcome, report.outcome) == (RepairOutcome.PLANNED, RepairOutcome.REPAIRED)
     assert fingerprint(application / "0_2") == before
-    assert repaired(application).outcome is Outcome.UNCHANGED
+    assert repaired(application).outcome is RepairOutcome.UNCHANGED
 
 
 def test_stores_that_no_restore_would_rebuild_are_listed_and_the_rest_is_repaired(application: Path) -> None:
@@ -322,7 +322,7 @@ def test_what_else_is_found_in_a_store_that_has_to_be_rebuilt_is_left_with_it(ap
     (application / "0_0" / "clicks" / f"clicks.{4 * HOUR}" / "CURRENT").unlink()
     table(application / "0_2", 2, status=1, foo=[])
     report = repaired(application)
-    assert (report.outcome, report.repaired, report.rebuilt) == (Outcome.UNCHANGED, (), ())
+    assert (report.outcome, report.repaired, report.rebuilt) == (RepairOutcome.UNCHANGED, (), ())
     assert {(one["task"], one["code"]) for one in report.remaining} >= {
         ("0_0", "current-missing"),
         ("0_2", "store-not-closed"),
@@ -334,7 +334,7 @@ def test_of_a_task_of_an_older_release_no_rebuild_is_promised(application: Path)
     write_database(application / "0_2" / "rocksdb" / "table", {"default": [(b"a", b"1")]})
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
     plan, report = repaired(application, apply=False), repaired(application)
-    assert report.outcome is Outcome.REPAIRED
+    assert report.outcome is RepairOutcome.REPAIRED
     for one in (plan, report):
         assert [(left["code"], left["task"]) for left in one.remaining] == [("older-release", "0_2")]
         assert not any("--spec" in left["remedy"] for left in one.remaining)
@@ -365,7 +365,7 @@ def test_the_deleted_only_store_of_a_task_is_rebuilt(application: Path) -> None:
         assert [(one.stores, one.tasks, one.codes) for one in plan.rebuilt] == [
             (("table",), ("0_1",), ("store-absent",))
         ]
-        assert (plan.outcome, plan.exit_code) == (Outcome.PLANNED, 0)
+        assert (plan.outcome, plan.exit_code) == (RepairOutcome.PLANNED, 0)
 
 
 def test_only_the_plan_that_was_approved_is_applied(application: Path) -> None:
@@ -413,7 +413,7 @@ def test_the_directory_is_locked_from_the_first_check_to_the_last(application: P
     )
     faults = Meddling(StateDirectory(application.parent, "app"))
     report = run_repair(request, InProcessEngine(), faults=faults)
-    assert (report.outcome, report.remaining, report.notes) == (Outcome.REPAIRED, (), ())
+    assert (report.outcome, report.remaining, report.notes) == (RepairOutcome.REPAIRED, (), ())
     assert faults.refused == faults.reached > len(POINTS) / 2
     assert Path(report.kept, "0_0", ".checkpoint").is_file()
     assert [file.suffix for file in (application / ".statecore" / "plans").iterdir()] == [".repair"]

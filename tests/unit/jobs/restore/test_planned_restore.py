@@ -15,7 +15,7 @@ from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, RestorePlan
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.planned_restore import PlannedRestore, RefusedPlan, check_plan
+from statecore.jobs.restore.planned_restore import PlannedRestore, RefusedPlan, refuse_preview
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
@@ -66,7 +66,7 @@ def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(dir
     why = Refused(*KEY, DIRECTORY, Reason("topic-0 ends at 3 now", "log-ends-before-base", log_end=3, end=6))
     problem = {"code": "log-ends-before-base", "task": "0_0", "store": "store", "log_end": 3, "end": 6}
     with raises(RefusedPlan, "advance-refused", problems=[{**problem, "what": str(why), "base": DIRECTORY}]) as caught:
-        check_plan(planned(why), asked(), directory)
+        refuse_preview(planned(why), asked(), directory)
     assert caught.value.exit_code == Invalid.exit_code == 13
     assert caught.value.plan == PLAN
     document = caught.value.to_json()
@@ -78,34 +78,34 @@ def test_stores_that_are_there_refuse_the_plan_of_a_restore_that_does_not_replac
     directory: StateDirectory,
 ) -> None:
     with raises(RefusedPlan, "placement-refused"):
-        check_plan(planned(), asked(start_from="none"), directory)
-    assert check_plan(planned(), asked(start_from="none", replace=True), directory) == ()
-    assert check_plan(planned(bases={KEY: Base(DIRECTORY, {}, frozenset())}), asked(), directory) == ()
-    assert check_plan(planned(), asked(), None) == ()
+        refuse_preview(planned(), asked(start_from="none"), directory)
+    assert refuse_preview(planned(), asked(start_from="none", replace=True), directory) == ()
+    assert refuse_preview(planned(bases={KEY: Base(DIRECTORY, {}, frozenset())}), asked(), directory) == ()
+    assert refuse_preview(planned(), asked(), None) == ()
 
 
 def test_what_the_application_would_not_open_refuses_the_plan_that_replaces_it(directory: StateDirectory) -> None:
     for file in directory.store_path("0_0", "store", KIND).glob("*.sst"):
         file.unlink()
     with pytest.raises(RefusedPlan, match="db_paths"):
-        check_plan(planned(), asked(start_from="none", replace=True), directory)
+        refuse_preview(planned(), asked(start_from="none", replace=True), directory)
     here = planned(Refused(*KEY, DIRECTORY, "it cannot be read"), directory=directory)
     with pytest.raises(RefusedPlan, match="db_paths") as caught:
-        check_plan(here, asked(), directory)
+        refuse_preview(here, asked(), directory)
     assert "--replace" not in caught.value.action
 
 
 def test_a_store_of_another_kind_is_not_to_be_replaced_but_declared(directory: StateDirectory) -> None:
     here = planned(Refused(*KEY, DIRECTORY, "another"), directory=directory, kind="timestamped-key-value")
     with pytest.raises(RefusedPlan) as caught:
-        check_plan(here, asked(), directory)
+        refuse_preview(here, asked(), directory)
     assert caught.value.code == "kind-mismatch"
 
 
 def test_a_plan_for_a_locked_directory_notes_it(directory: StateDirectory) -> None:
     with directory.lock():
-        use, note = check_plan(planned(), asked(start_from="none"), directory)
-        assert check_plan(planned(), asked(replace=True), directory) == (use,)
+        use, note = refuse_preview(planned(), asked(start_from="none"), directory)
+        assert refuse_preview(planned(), asked(replace=True), directory) == (use,)
     assert f"process {os.getpid()}" in use
     assert "[state-directory-in-use]" in use
     assert "0_0 contains the store" in note
@@ -123,7 +123,7 @@ def test_a_directory_that_the_job_would_refuse_refuses_the_plan_and_stays_as_it_
     for state_dir, code in refused.items():
         directory = StateDirectory(state_dir, "app")
         with raises(RefusedPlan, code) as caught:
-            check_plan(planned(), asked(), directory)
+            refuse_preview(planned(), asked(), directory)
         assert caught.value.plan == PLAN
         with raises(Invalid, code):
             directory.lock()

@@ -14,7 +14,7 @@ import pytest
 from statecore.errors import Invalid
 from statecore.jobs.attempt import REPORT_VERSION, Attempt
 from statecore.jobs.engine.protocol import RanOn
-from statecore.jobs.history.report_head import Outcome, ReportError, ReportHead, read_head, read_partitions
+from statecore.jobs.history.report_head import ReportError, ReportHead, ReportOutcome, read_head, read_partitions
 from statecore.jobs.restore.report import REPORT, RestoreReport, StoreReport
 from tests.harness.raising import raises
 from tests.unit.jobs.reports import attempt, done, entry, failed
@@ -103,25 +103,28 @@ def test_an_attempt_resolves_the_state_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "outcome"),
     [
-        (done(attempt(1), entry("a", 0)), Outcome.RESTORED),
-        (done(attempt(1), entry("a", 0), finished=""), Outcome.BEGUN),
-        (done(attempt(1), entry("a", 0), repository="file:///r"), Outcome.RESTORED),
+        (done(attempt(1), entry("a", 0)), ReportOutcome.RESTORED),
+        (done(attempt(1), entry("a", 0), finished=""), ReportOutcome.BEGUN),
+        (done(attempt(1), entry("a", 0), repository="file:///r"), ReportOutcome.RESTORED),
         (
             done(attempt(1, state_dir=""), entry("a", 0), repository="file:///r", published={"snapshot": "s"}),
-            Outcome.PUBLISHED,
+            ReportOutcome.PUBLISHED,
         ),
-        (done(attempt(1, state_dir=""), entry("a", 0), repository="file:///r", published=None), Outcome.UNCHANGED),
-        (failed(attempt(1)), Outcome.FAILED),
-        (attempt(1).begun(), Outcome.BEGUN),
-        ({**attempt(1).begun(), "partitions": [], "finished": "x"}, Outcome.PLANNED),
+        (
+            done(attempt(1, state_dir=""), entry("a", 0), repository="file:///r", published=None),
+            ReportOutcome.UNCHANGED,
+        ),
+        (failed(attempt(1)), ReportOutcome.FAILED),
+        (attempt(1).begun(), ReportOutcome.BEGUN),
+        ({**attempt(1).begun(), "partitions": [], "finished": "x"}, ReportOutcome.PLANNED),
     ],
 )
-def test_how_an_attempt_ended_is_read_from_every_report(document: dict[str, object], outcome: Outcome) -> None:
+def test_how_an_attempt_ended_is_read_from_every_report(document: dict[str, object], outcome: ReportOutcome) -> None:
     head = read_head(document)
     assert head.outcome is outcome
     assert msgspec.convert(json.loads(json.dumps(head.to_json())), ReportHead) == head  # which an index relies on
     assert len(list(read_partitions(document, head))) == head.succeeded
-    assert head.succeeded == (outcome in (Outcome.RESTORED, Outcome.PUBLISHED, Outcome.UNCHANGED))
+    assert head.succeeded == (outcome in (ReportOutcome.RESTORED, ReportOutcome.PUBLISHED, ReportOutcome.UNCHANGED))
 
 
 @pytest.mark.parametrize("broken", [{"started": ""}, {"stores": 3}, {"stores": [{"task": "0_0"}]}, {"stores": [3]}])

@@ -14,7 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.standby.promote.changelog_check import Ask
-from statecore.standby.promote.report import PromoteReport, Verdict
+from statecore.standby.promote.report import PromoteReport, PromoteVerdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.promote.run import run_promote
 from statecore.statedir.database_state import create_database, read_database_state
@@ -96,7 +96,7 @@ class World:
         return run_promote(self.request(**asked), ask=ask)
 
 
-def verdicts(report: PromoteReport) -> Mapping[str, Verdict]:
+def verdicts(report: PromoteReport) -> Mapping[str, PromoteVerdict]:
     return {one.task: one.verdict for one in report.tasks}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
-from statecore.standby.promote.report import Verdict
+from statecore.standby.promote.report import PromoteVerdict
 from statecore.standby.promote.run import run_promote
 from statecore.statedir.file_trees import fingerprint
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -61,7 +61,7 @@ def test_a_copy_inside_the_directory_of_the_application_is_refused(world: World)
 def test_a_copy_beside_the_application_below_the_same_state_dir_is_fine(world: World) -> None:
     inside = world.live.state_dir / "warm"
     world.warm.state_dir.rename(inside)
-    assert set(verdicts(world.promote(standby_dir=str(inside))).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote(standby_dir=str(inside))).values()) == {PromoteVerdict.PROMOTED}
 
 
 @pytest.mark.parametrize("what", one_of(["0_0", "0_0/rocksdb", "0_0/rocksdb/totals"]))
@@ -77,7 +77,7 @@ def test_a_task_that_leads_into_the_other_directory_is_refused_alone(world: Worl
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(there.path / what)
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     assert report.tasks[0].code == "task-directory-shared"
     assert link.is_symlink()
 
@@ -86,14 +86,14 @@ def test_a_task_that_is_mounted_from_the_other_directory_is_refused_alone(world:
     task = world.live.task_path("0_0")
     task.mkdir()
     with bound_at(world.warm.task_path("0_0"), task):
-        assert verdicts(world.promote(apply=False)) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+        assert verdicts(world.promote(apply=False)) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
 
 
 def test_a_linked_task_of_the_copy_on_another_disk_is_promoted(world: World, tmp_path: Path) -> None:
     task = world.warm.task_path("0_0")
     task.rename(tmp_path / "elsewhere")
     task.symlink_to(tmp_path / "elsewhere")
-    assert set(verdicts(world.promote()).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote()).values()) == {PromoteVerdict.PROMOTED}
     assert not [path for path in world.live.path.rglob("*") if path.is_symlink()]
 
 
@@ -102,7 +102,7 @@ def test_a_file_of_a_copy_that_is_a_link_is_refused(world: World, tmp_path: Path
     file.rename(tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     assert report.tasks[0].code == "symlink-in-store"
 
 
@@ -113,7 +113,7 @@ def test_files_that_both_have_since_an_earlier_promotion_are_fine(world: World) 
     with RocksDBStore(path, KINDS["totals"]) as store:
         store.put(b"key", b"later")
         store.commit({world.changelog("totals"): 12})
-    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.KEPT}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED, "0_1": PromoteVerdict.KEPT}
     assert (world.row("totals"), world.row("totals", task="0_1")) == ("later", "warm at 9")
 
 
@@ -188,7 +188,7 @@ def test_swapped_directories_are_reported(world: World, apply: bool) -> None:
 def test_directories_that_cannot_be_compared_are_used_as_given(world: World) -> None:
     followed(world, "warm")
     followed(world, "live")  # the application was started with an earlier copy
-    assert set(verdicts(world.promote()).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote()).values()) == {PromoteVerdict.PROMOTED}
 
 
 @pytest.mark.parametrize("whose", ["warm", "live"])
@@ -202,5 +202,5 @@ def test_a_task_that_leads_anywhere_into_the_other_directory_is_refused(world: W
         place.mkdir()
     here.task_path("0_0").symlink_to(place)
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     assert report.tasks[0].code == "task-directory-shared"

@@ -10,7 +10,7 @@ import pytest
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.standby.promote.report import Verdict
+from statecore.standby.promote.report import PromoteVerdict
 from statecore.statedir.database_state import read_database_state
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.tiers import one_of
@@ -43,7 +43,7 @@ def test_a_sound_versioned_store_is_kept_beside_promoted_stores(tmp_path: Path) 
     path = prices(world, 7)
     rows = price_rows(world)
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.PROMOTED, "0_1": PromoteVerdict.PROMOTED}
     assert world.row("totals") == "warm at 9"
     assert rows == price_rows(world)
     assert read_database_state(path).offsets == {PRICES: 7}
@@ -56,7 +56,7 @@ def test_a_versioned_store_of_the_copy_is_skipped(tmp_path: Path) -> None:
         store.put(bytes(7) + b"key", b"versions")
         store.commit({PRICES: 50})
     report = world.promote()
-    assert verdicts(report)["0_0"] is Verdict.PROMOTED
+    assert verdicts(report)["0_0"] is PromoteVerdict.PROMOTED
     assert "prices from the start" in " ".join(report.tasks[0].notes)
     assert read_database_state(world.live.task_path("0_0") / "rocksdb" / "prices").offsets == {PRICES: OFFSET_UNKNOWN}
     assert price_rows(world) == []
@@ -72,7 +72,7 @@ def test_a_versioned_store_that_would_wipe_its_task_is_created_empty(tmp_path: P
     plan = world.promote(apply=False)
     assert any("prices" in note and "is created empty" in note for note in plan.tasks[0].notes)
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.PROMOTED, "0_1": PromoteVerdict.PROMOTED}
     assert world.row("totals") == "warm at 9"
     assert (read_database_state(path).offsets, price_rows(world)) == ({PRICES: OFFSET_UNKNOWN}, [])
     (kept,) = Path(report.kept).iterdir()
@@ -84,7 +84,7 @@ def test_at_least_once_keeps_a_versioned_store_that_was_killed(tmp_path: Path) -
     world.store(world.live, "totals", 5)
     killed(prices(world, 7), "VERSIONED_KEY_VALUE")
     rows = price_rows(world)
-    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED, "0_1": PromoteVerdict.PROMOTED}
     assert price_rows(world) == rows
 
 
@@ -104,7 +104,7 @@ def test_a_custom_store_without_an_offset_wipes_its_task_under_exactly_once(tmp_
     world = with_own_class(tmp_path, guarantee)
     wiped = guarantee == "exactly_once_v2"
     (task,) = world.promote().tasks
-    assert task.verdict is (Verdict.PROMOTED if wiped else Verdict.KEPT)
+    assert task.verdict is (PromoteVerdict.PROMOTED if wiped else PromoteVerdict.KEPT)
     assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
     file = world.live.task_path("0_0") / ".checkpoint_mine"
     assert file.exists() is wiped
@@ -119,7 +119,7 @@ def test_a_custom_store_is_kept_with_its_offset(tmp_path: Path, guarantee: str) 
     world.store(world.warm, "totals", 12)
     file = world.live.task_path("0_0") / ".checkpoint_mine"
     file.write_bytes(encode_checkpoint({world.changelog("mine"): 7}))
-    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED}
     assert world.row("totals") == "warm at 12"
     assert decode_checkpoint(file.read_bytes(), "file") == {world.changelog("mine"): 7}
     assert (world.live.task_path("0_0") / "mine" / "rows").read_text() == "rows"
@@ -130,4 +130,4 @@ def test_a_database_of_a_custom_store_is_of_no_older_release(tmp_path: Path) -> 
     world.store(world.warm, "totals", 12)
     shutil.rmtree(world.live.task_path("0_0") / "mine")
     write_database(world.live.task_path("0_0") / "rocksdb" / "mine", {"default": [(b"k", b"v")]})
-    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.checkpoint import encode_checkpoint
-from statecore.standby.promote.report import PROMOTE_REPORT, Verdict
+from statecore.standby.promote.report import PROMOTE_REPORT, PromoteVerdict
 from tests.unit.standby.promote.promoting import World, ends, killed, verdicts, where
 
 
@@ -16,7 +16,7 @@ def test_a_task_is_promoted_only_if_its_copy_has_higher_offsets(world: World) ->
         world.store(world.live, "totals", live, task=task)
         world.store(world.warm, "totals", warm, task=task)
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.KEPT, "0_2": Verdict.KEPT}
+    assert verdicts(report) == {"0_0": PromoteVerdict.PROMOTED, "0_1": PromoteVerdict.KEPT, "0_2": PromoteVerdict.KEPT}
     assert [one.code for one in report.tasks] == ["standby-ahead", "same-offsets", "application-ahead"]
     left = {"store": "totals", "offset": 11, "standby_offset": 9}
     assert report.tasks[2].context == {**left, **where(world.changelog("totals", "0_2"))}
@@ -32,7 +32,7 @@ def test_a_task_with_a_store_at_a_higher_offset_is_kept_whole(world: World) -> N
     world.store(world.live, "clicks", 8)
     world.store(world.warm, "totals", 9)
     world.store(world.warm, "clicks", 7)
-    assert verdicts(world.promote()) == {"0_0": Verdict.KEPT}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.KEPT}
     assert world.row("totals") == "live at 5"
 
 
@@ -44,7 +44,7 @@ def test_a_killed_store_is_replaced_only_if_the_application_would_wipe_it(tmp_pa
     killed(path)
     wiped = guarantee == "exactly_once_v2"
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.PROMOTED if wiped else Verdict.KEPT}
+    assert verdicts(report) == {"0_0": PromoteVerdict.PROMOTED if wiped else PromoteVerdict.KEPT}
     assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
 
 
@@ -55,7 +55,7 @@ def test_a_store_that_the_copy_lacks_and_that_lost_its_current_is_created_empty(
     world.store(world.live, "totals", 5)
     (world.store(world.live, "late", 5) / "CURRENT").unlink()
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.PROMOTED}
     assert (world.row("totals"), world.row("late")) == ("warm at 9", "")
     assert any("late" in note and "created empty" in note for note in report.tasks[0].notes)
     assert list(world.live.work_path.glob("replaced/*/0_0/late/late.0/*.sst"))
@@ -68,7 +68,7 @@ def test_a_copy_contradicted_by_its_changelog_is_refused_and_the_others_are_prom
 
     ask = ends({world.changelog("totals"): 8, world.changelog("totals", "0_1"): 10})
     report = world.promote(ask, offline=False)
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     (task, _) = report.tasks
     assert (task.code, task.context["store"], task.context["reason"]) == (
         "standby-store-stale",
@@ -82,7 +82,7 @@ def test_a_store_beyond_the_end_of_its_changelog_is_replaced(world: World) -> No
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
     (task,) = world.promote(ends({world.changelog("totals"): 100}), offline=False).tasks
-    assert task.verdict is Verdict.PROMOTED
+    assert task.verdict is PromoteVerdict.PROMOTED
     assert task.code == "application-beyond-changelog"
     assert task.context == {**where(world.changelog("totals")), "store": "totals", "offset": 120, "end": 100}
     assert (task.ahead, task.behind) == (100, 0)
@@ -90,8 +90,10 @@ def test_a_store_beyond_the_end_of_its_changelog_is_replaced(world: World) -> No
     assert list(world.live.path.glob(".statecore/replaced/*"))
 
 
-@pytest.mark.parametrize(("log_end", "verdict"), [(121, Verdict.KEPT), (120, Verdict.REFUSED)])
-def test_the_last_offset_of_a_changelog_is_not_beyond_its_end(world: World, log_end: int, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("log_end", "verdict"), [(121, PromoteVerdict.KEPT), (120, PromoteVerdict.REFUSED)])
+def test_the_last_offset_of_a_changelog_is_not_beyond_its_end(
+    world: World, log_end: int, verdict: PromoteVerdict
+) -> None:
     """At 120 the store is beyond its changelog, and the age of the tail after the copy is unknown."""
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
@@ -104,7 +106,7 @@ def test_a_store_beyond_the_end_is_not_replaced_by_a_copy_that_cannot_be_continu
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
     report = world.promote(ends({world.changelog("totals"): 50}), offline=False)
-    assert verdicts(report) == {"0_0": Verdict.REFUSED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED}
     assert report.tasks[0].code == "standby-store-stale"
     assert world.row("totals") == "live at 120"
 
@@ -113,7 +115,7 @@ def test_a_store_is_not_called_stale_without_its_changelog(world: World) -> None
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
     (task,) = world.promote().tasks
-    assert (task.verdict, task.behind) == (Verdict.KEPT, None)
+    assert (task.verdict, task.behind) == (PromoteVerdict.KEPT, None)
 
 
 def test_the_tail_that_kafka_streams_restores_is_counted(world: World) -> None:
@@ -128,7 +130,7 @@ def test_a_refused_task_notes_that_kafka_streams_would_wipe_it(world: World) -> 
     killed(world.store(world.live, "totals", 5))
     killed(world.store(world.warm, "totals", 9))
     (task,) = world.promote().tasks
-    assert task.verdict is Verdict.REFUSED
+    assert task.verdict is PromoteVerdict.REFUSED
     (note,) = task.notes
     assert "totals" in note
     assert "wipe" in note
@@ -146,7 +148,7 @@ def test_the_offset_of_a_grace_buffer_is_that_in_its_file(world: World) -> None:
     file = world.live.task_path("0_0") / ".checkpoint_late"
     file.write_bytes(encode_checkpoint({world.changelog("late"): 11}))
     (task,) = world.promote().tasks
-    assert (task.verdict, task.code) == (Verdict.KEPT, "application-ahead")
+    assert (task.verdict, task.code) == (PromoteVerdict.KEPT, "application-ahead")
     assert all(value in task.why for value in ("late", " 11 ", " 9"))
 
 
@@ -162,5 +164,5 @@ def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(
     world.store(world.warm, "totals", 9)
     world.store(world.warm, "late", 3)
     (task,) = world.promote().tasks
-    assert (task.verdict, task.code, task.why.startswith("late ")) == (Verdict.PROMOTED, "offset-missing", True)
+    assert (task.verdict, task.code, task.why.startswith("late ")) == (PromoteVerdict.PROMOTED, "offset-missing", True)
     assert world.row("totals") == "warm at 9"

@@ -16,7 +16,7 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.standby.promote.report import Outcome, PromoteReport, Verdict
+from statecore.standby.promote.report import PromoteOutcome, PromoteReport, PromoteVerdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.promote.run import run_promote
 from statecore.statedir.database_state import create_database, read_database_state
@@ -92,7 +92,7 @@ def test_what_an_older_release_has_left_gets_no_databases_of_this_one(tmp_path: 
     world = Older(tmp_path, name)
     before = {task: fingerprint(world.live.task_path(task)) for task in ("0_0", "0_1")}
     report = world.promote()
-    assert (report.outcome, set(verdicts(report).values())) == (Outcome.UNCHANGED, {Verdict.REFUSED})
+    assert (report.outcome, set(verdicts(report).values())) == (PromoteOutcome.UNCHANGED, {PromoteVerdict.REFUSED})
     assert {task.code for task in report.tasks} == {"release-too-old"}
     assert all(f"statecore migrate --to {CURRENT.name}" in task.why for task in report.tasks)
     assert {task: fingerprint(world.live.task_path(task)) for task in before} == before
@@ -101,14 +101,14 @@ def test_what_an_older_release_has_left_gets_no_databases_of_this_one(tmp_path: 
 def test_a_task_that_is_not_there_is_refused_where_all_others_are_of_an_older_release(tmp_path: Path) -> None:
     world = Older(tmp_path, OLDER[0])
     shutil.rmtree(world.live.task_path("0_1"))
-    assert verdicts(world.promote()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.REFUSED}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.REFUSED}
     assert not world.live.task_path("0_1").exists()
 
 
 def test_a_copy_migrated_up_promoted_and_migrated_down_serves_an_older_release(tmp_path: Path) -> None:
     world = Older(tmp_path, OLDER[0], has_versioned=True)
     world.migrate("4.3")
-    assert set(verdicts(world.promote()).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote()).values()) == {PromoteVerdict.PROMOTED}
     assert world.has_offsets() == {True}
     world.migrate("4.2")
     assert world.has_offsets() == {False}
@@ -120,7 +120,7 @@ def test_one_task_opened_by_this_release_decides_for_missing_ones(tmp_path: Path
     world = World(tmp_path)
     world.store(world.live, "totals", 9)
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.promote()) == {"0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_1": PromoteVerdict.PROMOTED}
 
 
 def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_pa
     killed(path, "GRACE_BUFFER")
     world.store(world.warm, "late", 9)
     (world.live.task_path("0_0") / ".checkpoint_late").write_bytes(encode_checkpoint({world.changelog("late"): 4}))
-    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED}
 
 
 def test_a_damaged_store_of_another_task_decides_no_release(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_damaged_store_of_another_task_decides_no_release(tmp_path: Path) -> N
     path = world.store(world.live, "totals", 9)
     next(path.glob("MANIFEST-*")).write_bytes(b"nonsense")
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.promote()) == {"0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_1": PromoteVerdict.PROMOTED}
 
 
 def test_an_application_of_which_this_release_has_opened_one_task_gets_those_that_are_not_there(tmp_path: Path) -> None:
@@ -152,4 +152,4 @@ def test_an_application_of_which_this_release_has_opened_one_task_gets_those_tha
         changelog = TopicPartition(f"{world.live.application_id}-{store}-changelog", 2)
         create_database(path, kind, {changelog: 500})
     found = verdicts(world.promote())
-    assert (found["0_0"], found["0_2"]) == (Verdict.REFUSED, Verdict.PROMOTED)
+    assert (found["0_0"], found["0_2"]) == (PromoteVerdict.REFUSED, PromoteVerdict.PROMOTED)

@@ -12,7 +12,7 @@ from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, PROMOTION_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.standby.promote.report import PROMOTE_REPORT, Outcome, Verdict
+from statecore.standby.promote.report import PROMOTE_REPORT, PromoteOutcome, PromoteVerdict
 from statecore.standby.promote.run import run_promote
 from statecore.statedir import file_trees as trees
 from statecore.statedir.file_trees import fingerprint
@@ -31,8 +31,8 @@ def test_missing_tasks_are_promoted_and_the_copy_is_not_changed(world: World) ->
 
     report = world.promote()
 
-    assert report.outcome is Outcome.DONE
-    assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
+    assert report.outcome is PromoteOutcome.DONE
+    assert verdicts(report) == {"0_0": PromoteVerdict.PROMOTED, "0_1": PromoteVerdict.PROMOTED}
     assert (report.tasks[0].ahead, report.tasks[0].stores) == (22, ("totals", "clicks", "late"))
     assert world.row("totals", task="0_1") == "warm at 9"
     assert world.row("clicks", task="0_1") == "warm at 7"
@@ -44,7 +44,7 @@ def test_missing_tasks_are_promoted_and_the_copy_is_not_changed(world: World) ->
 def test_without_apply_the_plan_is_reported_and_nothing_is_changed(world: World) -> None:
     world.store(world.warm, "totals", 9)
     report = world.promote(apply=False)
-    assert (report.outcome, verdicts(report)) == (Outcome.PLANNED, {"0_0": Verdict.PROMOTED})
+    assert (report.outcome, verdicts(report)) == (PromoteOutcome.PLANNED, {"0_0": PromoteVerdict.PROMOTED})
     assert list(world.live.path.iterdir()) == []
 
 
@@ -61,7 +61,7 @@ def test_a_copy_that_was_killed_is_refused_and_the_others_are_promoted(world: Wo
     killed(world.store(world.warm, "totals", 9))
     world.store(world.warm, "totals", 9, task="0_1")
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     assert (report.exit_code, report.tasks[0].code) == (Invalid.exit_code, "standby-store-not-closed")
     assert not world.live.task_path("0_0").exists()
 
@@ -70,7 +70,7 @@ def test_segments_that_do_not_agree_are_refused(world: World) -> None:
     world.store(world.warm, "clicks", 7, start=0)
     world.store(world.warm, "clicks", 8, start=60_000)
     report = world.promote()
-    assert (report.outcome, verdicts(report)) == (Outcome.UNCHANGED, {"0_0": Verdict.REFUSED})
+    assert (report.outcome, verdicts(report)) == (PromoteOutcome.UNCHANGED, {"0_0": PromoteVerdict.REFUSED})
     (task,) = report.tasks
     assert (task.code, task.context["store"], task.context["offsets"]) == ("segment-offsets-differ", "clicks", [7, 8])
     assert (task.context["topic"], task.context["partition"]) == world.changelog("clicks")
@@ -81,7 +81,7 @@ def test_a_stray_directory_among_segments_refuses_that_task_alone(world: World) 
     (world.warm.task_path("0_0") / "clicks" / "notes").mkdir()
     world.store(world.warm, "clicks", 7, task="0_1")
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     assert (report.tasks[0].code, "notes" in report.tasks[0].why) == ("stray-segment", True)
 
 
@@ -91,7 +91,7 @@ def test_a_copy_of_another_changelog_refuses_that_task_alone(world: World) -> No
         store.commit({world.changelog("totals"): 9, TopicPartition("elsewhere", 0): 4})
     world.store(world.warm, "totals", 9, task="0_1")
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     assert (report.tasks[0].code, "elsewhere-0" in report.tasks[0].why) == ("changelog-mismatch", True)
 
 
@@ -100,7 +100,7 @@ def test_a_store_that_is_a_link_is_refused(world: World, tmp_path: Path) -> None
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED}
     assert report.tasks[0].code == "symlink-in-store"
 
 
@@ -108,20 +108,20 @@ def test_a_damaged_copy_is_refused_and_the_others_are_promoted(world: World) -> 
     path = world.store(world.warm, "totals", 9)
     (path / "CURRENT").write_text("MANIFEST-999999\n")
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.promote()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
 
 
 def test_only_named_tasks_are_promoted(world: World) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.warm, "totals", 9, task=task)
-    assert verdicts(world.promote(tasks=("0_1",))) == {"0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote(tasks=("0_1",))) == {"0_1": PromoteVerdict.PROMOTED}
     assert not world.live.task_path("0_0").exists()
 
 
 def test_a_task_of_an_undeclared_subtopology_is_refused(world: World) -> None:
     world.store(world.warm, "totals", 9, task="7_0")
     report = world.promote()
-    assert verdicts(report) == {"7_0": Verdict.REFUSED}
+    assert verdicts(report) == {"7_0": PromoteVerdict.REFUSED}
     assert report.tasks[0].code == "task-not-declared"
 
 
@@ -206,7 +206,7 @@ def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_promoted(wor
     killed(undeclared)
     before = fingerprint(world.live.task_path("0_0"))
     report = world.promote(apply=apply)
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     assert (report.tasks[0].code, " old," in report.tasks[0].why) == ("placement-refused", True)
     assert report.exit_code == Invalid.exit_code
     assert fingerprint(world.live.task_path("0_0")) == before

@@ -14,7 +14,7 @@ import pytest
 from statecore.errors import Fenced
 from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, PROMOTION_POINTS, VARIABLE, FaultPoints
 from statecore.formats.kinds import StoreKind
-from statecore.standby.promote.report import Verdict
+from statecore.standby.promote.report import PromoteVerdict
 from statecore.standby.promote.run import run_promote
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
@@ -60,7 +60,7 @@ def test_after_a_kill_another_copy_at_a_higher_offset_is_promoted(world: World, 
 
     report = world.promote(standby_dir=str(other.state_dir))
 
-    assert verdicts(report) == dict.fromkeys(TASKS, Verdict.PROMOTED)
+    assert verdicts(report) == dict.fromkeys(TASKS, PromoteVerdict.PROMOTED)
     assert [world.row("totals", task=task) for task in TASKS] == ["other at 12"] * 2
     assert before == [fingerprint(directory.path / task) for directory in (world.warm, other) for task in TASKS]
     left = {path.name for path in world.live.work_path.iterdir()}

@@ -10,7 +10,7 @@ import pytest
 from statecore.errors import Capacity
 from statecore.filesystem import tree_bytes
 from statecore.progress import NullProgress
-from statecore.standby.promote.report import Verdict
+from statecore.standby.promote.report import PromoteVerdict
 from statecore.standby.promote.run import run_promote
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -36,7 +36,7 @@ def test_files_that_get_a_second_name_take_no_room(tmp_path: Path) -> None:
         big(world)
         assert tree_bytes(world.warm.task_path("0_0")) > ROWS
         small.fill(leave=ROWS // 2)
-        assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
+        assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED}
         assert world.row("totals") == "warm at 9"
 
 

@@ -11,7 +11,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.spec.model import StoreSpec
-from statecore.standby.promote.report import Verdict
+from statecore.standby.promote.report import PromoteVerdict
 from statecore.standby.promote.store_check import damage, live_offset, why_wiped_there
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.file_trees import fingerprint
@@ -50,7 +50,7 @@ def test_a_copy_with_a_truncated_manifest_is_refused_and_the_others_are_promoted
     cut(manifest_of(closed_twice(world, world.warm, 19)), -off)
     world.store(world.warm, "totals", 9, task="0_1")
     report = world.promote()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(report) == {"0_0": PromoteVerdict.REFUSED, "0_1": PromoteVerdict.PROMOTED}
     assert (report.tasks[0].code, "MANIFEST" in report.tasks[0].why) == ("database-damaged", True)
     assert "statecore standby --once" in report.tasks[0].why
     assert not world.live.task_path("0_0").exists()
@@ -58,7 +58,7 @@ def test_a_copy_with_a_truncated_manifest_is_refused_and_the_others_are_promoted
 
 def test_a_copy_without_a_witness_is_taken_by_what_its_databases_say(world: World) -> None:
     (closed_twice(world, world.warm, 19) / RECORD_FILE).unlink()
-    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED}
     assert world.row("totals") == "warm at 19"
 
 
@@ -66,7 +66,7 @@ def test_a_partly_deleted_copy_is_refused(world: World) -> None:
     (world.store(world.warm, "totals", 9) / "CURRENT").unlink()
     world.store(world.warm, "clicks", 7)
     (task,) = world.promote().tasks
-    assert task.verdict is Verdict.REFUSED
+    assert task.verdict is PromoteVerdict.REFUSED
     assert task.code == "store-incomplete"
 
 
@@ -75,7 +75,7 @@ def test_an_expired_partly_deleted_segment_of_the_application_is_no_damage(world
         world.store(side, "clicks", offset, start=86_400_000_000)
     (world.store(world.live, "clicks", 17) / "CURRENT").unlink()
     (task,) = world.promote().tasks
-    assert (task.verdict, task.code) == (Verdict.KEPT, "application-ahead")
+    assert (task.verdict, task.code) == (PromoteVerdict.KEPT, "application-ahead")
     assert all(value in task.why for value in ("clicks", " 17 ", " 7"))
 
 
@@ -84,7 +84,7 @@ def test_a_partly_deleted_segment_of_a_copy_is_no_stray_directory(world: World) 
     (world.store(world.warm, "clicks", 7) / "CURRENT").unlink()
     world.store(world.warm, "clicks", 7, start=1_800_000)
     (task,) = world.promote().tasks
-    assert task.verdict is Verdict.REFUSED
+    assert task.verdict is PromoteVerdict.REFUSED
     assert task.code == "store-incomplete"
     assert f"Move {world.warm.task_path('0_0') / 'clicks'} away" in task.why
 
@@ -96,7 +96,7 @@ def test_a_torn_store_of_the_application_is_not_as_far_as_the_copy_whatever_offs
     world.store(world.warm, "totals", 15)
     cut(manifest_of(closed_twice(world, world.live, 19)), -off)
     (task,) = world.promote(apply=False).tasks
-    assert (task.verdict, task.ahead) == (Verdict.PROMOTED, 16)
+    assert (task.verdict, task.ahead) == (PromoteVerdict.PROMOTED, 16)
     report = world.promote()
     assert world.row("totals") == "warm at 15"
     (kept,) = Path(report.kept).iterdir()  # what is replaced is moved aside
@@ -118,7 +118,7 @@ def test_a_torn_store_beside_one_that_is_further_is_left_and_the_plan_says_so(wo
     world.store(world.warm, "clicks", 7)
     before = fingerprint(world.live.task_path("0_0"))
     (task,) = world.promote().tasks
-    assert task.verdict is Verdict.KEPT
+    assert task.verdict is PromoteVerdict.KEPT
     assert any("totals" in note and "statecore doctor" in note for note in task.notes)
     assert fingerprint(world.live.task_path("0_0")) == before
 
@@ -130,7 +130,11 @@ def test_a_partly_deleted_segment_makes_its_store_damaged(tmp_path: Path) -> Non
     world.store(world.warm, "clicks", 7)
     world.store(world.warm, "clicks", 7, start=1_800_000)
     (task,) = world.promote().tasks
-    assert (task.verdict, task.code, task.why.startswith("clicks ")) == (Verdict.PROMOTED, "store-incomplete", True)
+    assert (task.verdict, task.code, task.why.startswith("clicks ")) == (
+        PromoteVerdict.PROMOTED,
+        "store-incomplete",
+        True,
+    )
     assert world.row("clicks") == "warm at 7"
 
 
@@ -140,7 +144,7 @@ def test_a_torn_versioned_store_is_made_empty_under_at_least_once_too(tmp_path: 
     path = prices(world, 7)
     cut(manifest_of(path), -30)
     (task, _) = world.promote().tasks
-    assert task.verdict is Verdict.PROMOTED
+    assert task.verdict is PromoteVerdict.PROMOTED
     assert any("prices" in note and "is created empty" in note for note in task.notes)
     assert set(read_database_state(path).offsets.values()) == {OFFSET_UNKNOWN}
 
@@ -183,5 +187,5 @@ def test_the_offset_in_a_file_of_a_store_without_a_database_does_not_keep_it(wor
     (task / "rocksdb" / "totals").mkdir(parents=True)
     (task / CHECKPOINT_FILE).write_bytes(encode_checkpoint({world.changelog("totals"): 19}))
     world.store(world.warm, "totals", 9)
-    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED}
     assert world.row("totals") == "warm at 9"

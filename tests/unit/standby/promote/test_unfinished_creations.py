@@ -23,7 +23,7 @@ from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.spec.reader import parse_spec
-from statecore.standby.promote.report import Verdict
+from statecore.standby.promote.report import PromoteVerdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.promote.run import run_promote
 from statecore.statedir.database_state import create_database, read_database_state
@@ -226,7 +226,7 @@ def test_a_copy_at_a_higher_offset_is_promoted(world: World, families: tuple[str
             offline=True,
         )
     )
-    assert [(one.verdict, one.ahead) for one in report.tasks] == [(Verdict.PROMOTED, 22)]
+    assert [(one.verdict, one.ahead) for one in report.tasks] == [(PromoteVerdict.PROMOTED, 22)]
     for segment in others:
         assert read_database_state(world.path("clicks", segment)).offsets == {world.changelog("clicks"): 20}
     assert not world.path("clicks", killed).exists()

@@ -22,23 +22,23 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.planning.plan import PartitionPlan
 
 
-def split_comparable(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Refused], list[Refused]]:
+def split_eligible(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Refused], list[Refused]]:
     """Split refused bases into those that can be compared with the whole log, and the others, with the reason."""
-    comparable, refused = [], []
+    eligible, refused = [], []
     for one in found:
         parts, base = planned.frozen.plan.stores[one.key], planned.bases[one.key]
         why = None
         if one.missed_deletes:
             is_newest = one.base == planned.frozen.newest_snapshot
-            why = _why_not_comparable(base, parts, planned.topics[parts[0].topic], is_newest=is_newest)
+            why = _why_not_eligible(base, parts, planned.topics[parts[0].topic], is_newest=is_newest)
         if one.missed_deletes and why is None:
-            comparable.append(one)
+            eligible.append(one)
         else:
-            refused.append(one if why is None else not_comparable(one, why))
-    return comparable, refused
+            refused.append(one if why is None else not_eligible(one, why))
+    return eligible, refused
 
 
-def _why_not_comparable(
+def _why_not_eligible(
     base: Base, parts: Sequence[PartitionPlan], topic: TopicDescription, *, is_newest: bool
 ) -> str | None:
     if not is_newest or base.snapshot is None:
@@ -55,7 +55,7 @@ def _why_not_comparable(
     return None
 
 
-def not_comparable(one: Refused, why: str) -> Refused:
+def not_eligible(one: Refused, why: str) -> Refused:
     """A refused base with the reason why it is not compared with the whole log either."""
     return replace(one, why=f"{one.why}; it cannot be compared with the whole log, because {why}")
 
@@ -84,7 +84,7 @@ def plan_whole_logs(
     *,
     estimate: Callable[..., SizeEstimate] = estimate_sizes,
 ) -> list[WholeLog]:
-    """The whole logs of stores that :func:`split_comparable` allows to compare."""
+    """The whole logs of stores that :func:`split_eligible` allows to compare."""
     budget = context.request.memory_budget
     parts = [planned.frozen.plan.stores[one.key][0] for one in found]
     spans = [OffsetRange(part.topic, part.partition, part.log_start, part.end) for part in parts]

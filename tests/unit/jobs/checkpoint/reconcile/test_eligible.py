@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from statecore.jobs.checkpoint.whole_logs import split_comparable
+from statecore.jobs.checkpoint.reconcile.eligible import split_eligible
 from statecore.repository.manifest import BaseFile, Extent
-from tests.unit.jobs.checkpoint.comparing import PLAIN, World
+from tests.unit.jobs.checkpoint.reconciling import PLAIN, World
 
 
 def why_not(world: World, key: tuple[str, str], change: Callable[[Any], None] = lambda _: None, **config: str) -> str:
     planned = world.planned(key, **config)
     change(planned)
-    right, wrong = split_comparable(planned, [world.refused(key)])
+    right, wrong = split_eligible(planned, [world.refused(key)])
     assert (len(right), len(wrong)) in ((1, 0), (0, 1))
     return "" if right else wrong[0].why
 
@@ -45,4 +45,4 @@ def test_only_a_store_of_runs_and_of_one_partition_in_the_newest_snapshot_can_be
 
 def test_what_else_is_wrong_with_a_parent_is_left_as_it_is_said(world: World) -> None:
     one = replace(world.refused(PLAIN), why="the log was truncated", missed_deletes=False)
-    assert split_comparable(world.planned(PLAIN), [one]) == ([], [one])
+    assert split_eligible(world.planned(PLAIN), [one]) == ([], [one])

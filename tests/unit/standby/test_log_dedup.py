@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statecore.standby.message_limits import RoundReports
+from statecore.standby.log_dedup import RoundReports
 from statecore.standby.report import StandbyReport, StandbyStoreReport, StandbyTaskReport
 
 

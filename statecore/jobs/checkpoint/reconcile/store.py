@@ -22,7 +22,7 @@ from statecore.repository.manifest import Extent, StoredDatabase
 
 
 @dataclass(frozen=True)
-class ComparedStore:
+class ReconciledStore:
     """A store that was compared with its whole changelog and corrected.
 
     Attributes:
@@ -45,7 +45,7 @@ class ComparedStore:
 
 
 @dataclass(frozen=True)
-class StoreComparison:
+class StoreReconciliation:
     """A store and its whole changelog.
 
     Attributes:
@@ -138,8 +138,8 @@ class StoreComparison:
         stream_time = max(self.base.stream_time, *(result.stream_time for result in self.results), -1)
         return of.first_live(stream_time)
 
-    def compared(self, files: list[RunFile], extents: tuple[Extent, ...]) -> ComparedStore:
+    def reconciled(self, files: list[RunFile], extents: tuple[Extent, ...]) -> ReconciledStore:
         """The result, once the differences are published."""
         *others, last = (replace(result, runs=(), extents=()) for result in self.results)
         with_runs = replace(last, runs=tuple(file.run for file in files), extents=extents)
-        return ComparedStore(self.refused, self.part, (*others, with_runs))
+        return ReconciledStore(self.refused, self.part, (*others, with_runs))

@@ -10,7 +10,7 @@ machine::
 Stores are processed in batches, so that the disk holds no more than :data:`BATCH_BYTES` or the largest store, with its
 base; memory is bounded as in any read.
 
-A store that turns out not to be comparable (damaged runs, no room, a log that lost its start) is rebuilt, and the
+A store that turns out not to be eligible (damaged runs, no room, a log that lost its start) is rebuilt, and the
 reason is reported.
 """
 
@@ -27,8 +27,8 @@ from statecore.errors import Capacity, Corrupted, Invalid
 from statecore.jobs.bases.base import Key, Refused
 from statecore.jobs.bases.tail_check import truncations
 from statecore.jobs.checkpoint.plan import CheckpointPlan
-from statecore.jobs.checkpoint.store_comparison import ComparedStore, StoreComparison
-from statecore.jobs.checkpoint.whole_logs import WholeLog, batches, not_comparable, plan_whole_logs
+from statecore.jobs.checkpoint.reconcile.eligible import WholeLog, batches, not_eligible, plan_whole_logs
+from statecore.jobs.checkpoint.reconcile.store import ReconciledStore, StoreReconciliation
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline.read_stage import cluster_settings, read_runs
@@ -41,7 +41,7 @@ BATCH_BYTES = 1 << 30
 
 
 @dataclass
-class ComparedStores:
+class ReconciledStores:
     """Result of comparing stores.
 
     Attributes:
@@ -49,11 +49,11 @@ class ComparedStores:
         refused: the others, with the reason.
     """
 
-    stores: dict[Key, ComparedStore] = field(default_factory=dict)
+    stores: dict[Key, ReconciledStore] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
 
 
-class LogComparison:
+class Reconciliation:
     """Compares stores with their whole changelogs."""
 
     def __init__(
@@ -70,10 +70,10 @@ class LogComparison:
         self._batch_bytes, self._read, self._plan_logs = batch_bytes, read, plan_logs
         self._repository, self._progress, self._faults = context.repository, context.progress, context.faults
         self._publisher = Publisher(ApplicationAddress(self._repository.url, self._repository.application_id))
-        self._made = ComparedStores()
+        self._made = ReconciledStores()
 
-    def run(self, found: Sequence[Refused]) -> ComparedStores:
-        """Compare stores that ``whole_logs.split_comparable`` allows; all published runs are durable on return."""
+    def run(self, found: Sequence[Refused]) -> ReconciledStores:
+        """Compare stores that ``eligible.split_eligible`` allows; all published runs are durable on return."""
         plan, spec = self._planned.frozen.plan, self._context.spec
         engine = self._engine(sum(part.end - part.log_start for one in found for part in plan.stores[one.key]))
         logs = self._plan_logs(self._context, self._planned, found, engine.expected(spec))
@@ -82,7 +82,7 @@ class LogComparison:
             tempfile.TemporaryDirectory(prefix="statecore-reconcile-", ignore_cleanup_errors=True) as scratch,
         ):
             for batch in batches(logs, self._batch_bytes):
-                self._compare_batch(workers, batch, Path(scratch))
+                self._reconcile_batch(workers, batch, Path(scratch))
             self._publisher.flush()
         self._faults.reach("reconcile.after-files")
         with self._context.cluster() as cluster:
@@ -93,7 +93,7 @@ class LogComparison:
             )
         return self._made
 
-    def _compare_batch(self, workers: Workers, batch: Sequence[WholeLog], scratch: Path) -> None:
+    def _reconcile_batch(self, workers: Workers, batch: Sequence[WholeLog], scratch: Path) -> None:
         """Compare a batch; afterwards only small runs that wait to share a pack are left on the disk."""
         plan = replace(self._planned.frozen.plan, partitions=tuple(log.part for log in batch))
         budget = self._context.request.memory_budget
@@ -111,23 +111,23 @@ class LogComparison:
             for log in batch:
                 one = log.refused
                 base = self._planned.bases[one.key]
-                comparison = StoreComparison(one, base, log.part, runs.get(one.key, ()))
-                if (moved := comparison.moved_start) is not None:
+                store = StoreReconciliation(one, base, log.part, runs.get(one.key, ()))
+                if (moved := store.moved_start) is not None:
                     self._made.refused.append(replace(one, why=moved, missed_deletes=False))
                 else:
-                    self._compare(comparison, place, Path(directory, "compared"), scratch)
+                    self._reconcile(store, place, Path(directory, "compared"), scratch)
                 self._progress.advance(1)
             self._progress.done()
 
-    def _compare(self, comparison: StoreComparison, place: TemporaryPlace, directory: Path, scratch: Path) -> None:
+    def _reconcile(self, store: StoreReconciliation, place: TemporaryPlace, directory: Path, scratch: Path) -> None:
         """Publish the differences of a store."""
-        one = comparison.refused
+        one = store.refused
         output = Path(tempfile.mkdtemp(dir=scratch))
         try:
-            files = comparison.differences(self._repository, place.blobs(), directory, output)
+            files = store.differences(self._repository, place.blobs(), directory, output)
 
             def published(extents: Any) -> None:
-                self._made.stores[one.key] = comparison.compared(files, extents)
+                self._made.stores[one.key] = store.reconciled(files, extents)
                 shutil.rmtree(output)
 
             self._publisher.publish(files, published)
@@ -140,4 +140,4 @@ class LogComparison:
 
 def _because_of(error: Corrupted | Invalid | Capacity, one: Refused) -> Refused:
     """A base that is not compared because of an error."""
-    return not_comparable(one, error.what.rstrip("."))
+    return not_eligible(one, error.what.rstrip("."))

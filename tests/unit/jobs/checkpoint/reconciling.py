@@ -18,10 +18,10 @@ from statecore.images.model import BaseDatabases, RunFile
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
 from statecore.jobs.bases.base import Base, Refused
-from statecore.jobs.checkpoint.log_comparison import ComparedStores, LogComparison
 from statecore.jobs.checkpoint.plan import CheckpointPlan
+from statecore.jobs.checkpoint.reconcile.eligible import plan_whole_logs
+from statecore.jobs.checkpoint.reconcile.run import ReconciledStores, Reconciliation
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.whole_logs import plan_whole_logs
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.pipeline import staging
@@ -111,7 +111,7 @@ class World:
     def refused(self, key: tuple[str, str]) -> Refused:
         return Refused(*key, self.snapshot, "compaction has removed offsets", missed_deletes=True)
 
-    def compare(self, *keys: tuple[str, str], **options: Any) -> ComparedStores:
+    def reconcile(self, *keys: tuple[str, str], **options: Any) -> ReconciledStores:
         planned = self.planned(*keys)
         ends = {part.topic_partition: self.epoch_end for part in planned.frozen.plan.partitions}
 
@@ -122,7 +122,7 @@ class World:
             shared_repository=self.shop.app_repository,
             shared_cluster=brokers,
         )
-        return LogComparison(
+        return Reconciliation(
             context,
             planned,
             lambda _: InProcessEngine(),
@@ -160,7 +160,7 @@ class World:
             found[key] = (RangeResult(*key, span, runs, self.seen, 1.0, {}, {}, stream_time),)
         return found
 
-    def published(self, key: tuple[str, str], made: ComparedStores) -> TaskManifest:
+    def published(self, key: tuple[str, str], made: ReconciledStores) -> TaskManifest:
         """The part with a store that was made right."""
         planned = self.planned(key)
         (part,) = task_manifests(

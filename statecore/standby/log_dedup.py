@@ -1,4 +1,4 @@
-"""Limits what a standby service prints: a problem once while it lasts, a report when something changed.
+"""Deduplicates what a standby service prints: a problem once while it lasts, a report when something changed.
 
 While a task has much to read, or its snapshot is fetched, rounds follow each other at once; hours of equal lines would
 hide what an operator has to read.

@@ -1,0 +1,61 @@
+"""Stores that the compaction after a checkpoint found damaged, and the second checkpoint that rebuilds them.
+
+They are recorded beside the plan before the second checkpoint begins. A retry finds the first one's snapshot published,
+and would stop there without the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from statecore.documents import DocumentType
+from statecore.errors import Reason, StatecoreError
+from statecore.jobs.bases.base import DAMAGED, Key
+from statecore.jobs.checkpoint.job import CheckpointJob
+from statecore.jobs.engine.processes import local_engine
+from statecore.jobs.planning.request_files import DAMAGED_SUFFIX
+
+
+@dataclass(frozen=True)
+class DamagedStores:
+    """Stores that a checkpoint has still to rebuild."""
+
+    stores: tuple[Key, ...]
+
+
+_DAMAGED_STORES = DocumentType(
+    "list of damaged stores", 1, DamagedStores, "Make a checkpoint under another request id."
+)
+
+
+def record_damaged(job: CheckpointJob, damaged: Collection[Key]) -> None:
+    """Record damaged stores, if possible: the job itself rebuilds them even if it cannot record them."""
+    if damaged:
+        with suppress(StatecoreError):
+            job.home.save(DAMAGED_SUFFIX, _DAMAGED_STORES.encode(DamagedStores(tuple(sorted(damaged)))))
+
+
+def recorded_damaged(job: CheckpointJob) -> frozenset[Key]:
+    """The stores that an earlier attempt of this request found damaged, and has not rebuilt."""
+    content = job.home.read(DAMAGED_SUFFIX)
+    return frozenset() if content is None else frozenset(_DAMAGED_STORES.decode(content).stores)
+
+
+def forget_damaged(job: CheckpointJob) -> None:
+    """Delete the record, once the stores are rebuilt."""
+    job.home.forget(DAMAGED_SUFFIX)
+
+
+def rebuilding_job(job: CheckpointJob, damaged: Collection[Key]) -> CheckpointJob:
+    """A second checkpoint, on this machine, that refuses all snapshots as bases of damaged stores."""
+    request = replace(job.request, request_id=f"{job.request.request_id}-healed", decided_upon=None, compact=False)
+    why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")
+    snapshots = [entry.snapshot for entry in job.repository.head().snapshots]
+    return CheckpointJob(
+        job.context.with_request(request),
+        local_engine(job.engine),
+        job.small_tail,
+        refused={(key, snapshot): why for key in damaged for snapshot in snapshots},
+    )
