@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
+from statecore.errors import NOT_READABLE_HERE
 from statecore.formats.releases import GLOBAL
 
 
@@ -23,6 +24,8 @@ class StartOutcome(StrEnum):
     """It continues from its offset."""
     RECOVERS = "recovers by itself"
     """Rows are read again; the start takes longer."""
+    UNKNOWN = "unknown"
+    """Its content could not be read here: it may be sound, or its files may be gone."""
     FAILS = "fails"
     """The application ends in ``ERROR``, at this start or at every one."""
     WRONG = "answers wrongly"
@@ -78,6 +81,8 @@ def _why(finding: Finding) -> str:
 def _outcome(finding: Finding) -> StartOutcome:
     if finding.code in _RECOVERS:
         return StartOutcome.RECOVERS
+    if finding.code == NOT_READABLE_HERE:
+        return StartOutcome.UNKNOWN
     return {Severity.ERROR: StartOutcome.FAILS, Severity.LOSS: StartOutcome.WRONG}.get(
         finding.severity, StartOutcome.SOUND
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from statecore.doctor.diagnosis import Coverage, Diagnosis
@@ -45,7 +45,8 @@ class GlobalStorePlanner(RepairPlanner):
         selected = self.request.stores
         # A missing store shows only in the files of the task.
         found = self.diagnosis_of(replace(self.request, stores=selected if existing.issuperset(selected) else ()))
-        return replace(found, findings=tuple(map(_repairable, found.findings)))
+        declared = {one.name: one.changelog for one in self._spec.global_stores}
+        return replace(found, findings=tuple(_repairable(one, declared) for one in found.findings))
 
     def _refuse_files(self) -> None:
         """Refuse a file in the place of a store's directory. Raises ``Invalid``."""
@@ -78,7 +79,7 @@ class GlobalStorePlanner(RepairPlanner):
 
     def check(self, found: Diagnosis, actions: RepairPlan) -> None:
         """Refuse what a recovery cannot do."""
-        gone = [one for one in found.findings if one.code == "topic-missing"]
+        gone = [one for one in found.findings if one.code == "topic-missing" and one.severity is not Severity.NOTE]
         if gone:
             topics = ", ".join(sorted({str(one.evidence["topic"]) for one in gone}))
             raise NotFound(
@@ -119,8 +120,10 @@ class GlobalStorePlanner(RepairPlanner):
             check_compacted(topics[one.changelog], one.name, accept=accept, how_to_accept=ACCEPT)
 
 
-def _repairable(finding: Finding) -> Finding:
-    """A finding with the repair that it has only in a recovery of global stores."""
+def _repairable(finding: Finding, declared: Mapping[str, str]) -> Finding:
+    """A finding with the repair and severity that it has only in a recovery of global stores of declared topics."""
+    if finding.code == "topic-missing" and finding.evidence["topic"] != declared.get(finding.store):
+        return replace(finding, severity=Severity.NOTE)  # the start does not read that topic
     if finding.code == "offset-past-end" and finding.repair is None:
         return replace(finding, repair=Repair.REBUILD)
     if finding.code == "partition-unknown" and finding.task == GLOBAL and finding.store:

@@ -18,6 +18,7 @@ def found(code: str, severity: Severity, store: str = "a", task: str = "global")
         (found("topic-recreated", Severity.LOSS), StartOutcome.WRONG),
         (found("checkpoint-behind", Severity.WARNING), StartOutcome.RECOVERS),
         (found("global-topic-not-compacted", Severity.WARNING), StartOutcome.SOUND),
+        (found("not-readable-here", Severity.WARNING), StartOutcome.UNKNOWN),
         (found("older-rows", Severity.NOTE), StartOutcome.SOUND),
         (found("checkpoint-unreadable", Severity.ERROR, store=""), StartOutcome.FAILS),
         (found("store-not-closed", Severity.ERROR, task="0_0"), StartOutcome.SOUND),

@@ -80,6 +80,18 @@ def test_a_topic_with_fewer_partitions_than_the_store_has_offsets_of_is_another_
     assert starts(world.recover()) == {"prices-store": "sound", "rates-store": "sound"}
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_absent_topic_that_is_not_the_declared_one_does_not_prevent_a_recovery(world: World, beside: bool) -> None:
+    shutil.rmtree(world.database("prices"))
+    own = offsets("prices", 0, 2) if beside else ()
+    world.write("prices", {"default": list(TRUTH.items()), "offsets": [*own, *offsets("gone", 0, 2, None)]})
+    world.damage("rates", -4)
+    report = world.recover(apply=True)
+    assert starts(report)["prices-store"] == ("sound" if beside else "answers wrongly")
+    assert (report.outcome, report.exit_code) == (RepairOutcome.REPAIRED, 0 if beside else 22)
+    assert world.rows("rates") == TRUTH
+
+
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("named", [(), ("prices-store",)])
 def test_a_store_that_is_gone_while_a_file_keeps_its_offset_is_found_and_the_file_moved_aside(
