@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from statecore.changelog.delete_retention import current_retention_ms
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import next_offset
 from statecore.formats.releases import GLOBAL
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
@@ -74,7 +75,7 @@ def limits(context: JobContext[DiffRequest], spec: ApplicationSpec, stores: Stor
             yield f"{name} has no offset: it is compared with its whole changelog."
             continue
         for part, offset in part_offsets.items():
-            end, log = offset + (task != GLOBAL), logs[part]
+            end, log = next_offset(offset, is_global=task == GLOBAL), logs[part]
             if end > log.log_end:
                 yield f"{name} ends before offset {end} of {part}, and the log at {log.log_end}: another topic?"
             elif end < log.log_start:
