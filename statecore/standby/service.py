@@ -113,7 +113,7 @@ class _Standby:
         metrics: Metrics,
     ) -> None:
         self._request, self._spec, self._directory = request, spec, directory
-        self._messages = RoundReports(on_report, request.interval / 1000)
+        self._round_reports = RoundReports(on_report, request.interval / 1000)
         self._manager, self._metrics = task_manager, metrics
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
@@ -168,7 +168,7 @@ class _Standby:
         self._rounds += 1
         self._manager.round(stopped)
         is_whole = not (self._manager.is_behind or self._manager.is_waiting)
-        self._messages.end_round(self._report(self._manager.report()), is_complete=is_whole)
+        self._round_reports.end_round(self._report(self._manager.report()), is_complete=is_whole)
 
     def _report(self, tasks: tuple[StandbyTaskReport, ...]) -> StandbyReport:
         return StandbyReport(
