@@ -20,7 +20,7 @@ from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.stores import Problems, Refuse, StoreKey
 from statecore.jobs.job import Job
 from statecore.repository.manifest import StoredEnd
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def ends_from_brokers(
             ends = {store.key: tuple(_ends_of(store, topics, offsets)) for store in every}
             tails = {_tail(one) for found in ends.values() for one in found if one.end < one.log_end}
             # Without transactions there are no markers, so a tail consists of records.
-            exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+            exactly_once = spec.processing_guarantee.is_exactly_once
             only_markers = ranges_of_markers(cluster, tails) if exactly_once else set()
     except Retryable as error:
         raise error.restated(
