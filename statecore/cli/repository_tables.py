@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from statecore.cli.output import print_line
+from statecore.cli.output import print_line, time_ago
 from statecore.errors import worst_of
 from statecore.words import known_number, number_of
 
@@ -104,7 +104,7 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
             (
                 view.application_id,
                 newest.snapshot,
-                made_age(newest.created_at),
+                time_ago(newest.created_at),
                 data_age(newest.read_at_ms),
                 str(len(view.head.snapshots)),
                 str(newest.tasks),
@@ -126,7 +126,7 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
     rows = [
         (
             ("! " if one.damage else "") + one.entry.snapshot,
-            made_age(one.entry.created_at),
+            time_ago(one.entry.created_at),
             data_age(one.entry.read_at_ms),
             one.entry.origin,
             str(one.entry.tasks),
@@ -153,7 +153,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
     print_line(
         console,
-        f"published {made_age(entry.created_at)} ({entry.created_at}) by {entry.origin}, request {entry.request_id}",
+        f"published {time_ago(entry.created_at)} ({entry.created_at}) by {entry.origin}, request {entry.request_id}",
     )
     read_at = f" ({_moment(entry.read_at_ms)})" if entry.read_at_ms is not None else ""
     print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")
@@ -205,14 +205,6 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
         known_number(None if content is None else content.rows),
         f"{store.file_bytes:,}",
     )
-
-
-def made_age(made: str) -> str:
-    """How long ago a snapshot was published."""
-    from statecore.jobs.attempt import age, parsed_time
-
-    found = parsed_time(made)
-    return age(found) if found else made
 
 
 def data_age(read_at_ms: int | None) -> str:

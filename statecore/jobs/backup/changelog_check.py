@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.delete_retention import min_recorded_retention_ms, recorded_retention_ms
+from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.peeks import ranges_of_markers
 from statecore.errors import Reason, Retryable
+from statecore.formats.integers import min_known
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.backup.copies import StoreCopy
@@ -57,7 +58,7 @@ class Logs:
         """Delete retention after the ends of a store (task, name) at its :meth:`read_at_ms`; ``None`` if unknown."""
         if self.read_at_ms(store) is None:
             return None
-        return min_recorded_retention_ms(self.retentions.get(one.topic) for one in self.ends[store])
+        return min_known(self.retentions.get(one.topic) for one in self.ends[store])
 
 
 def check_changelogs(job: Job, stores: Sequence[StoreCopy]) -> Logs:
