@@ -221,8 +221,8 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         _show_promotion(console, _last_promotion(one))
         for left in one.leftovers:
             print_line(console, f"in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
-        for trouble in one.problems:
-            print_line(console, f"problem: {trouble}", "red")
+        for problem in one.problems:
+            print_line(console, f"problem: {problem}", "red")
         console.print()
 
 

@@ -26,9 +26,9 @@ _BETWEEN = 2
 """Spaces between two columns."""
 
 
-def exit_code(troubles: Iterable[StatecoreError]) -> int:
+def exit_code(errors: Iterable[StatecoreError]) -> int:
     """The exit code of the worst error, damage first; 0 without errors."""
-    return worst_of(trouble.exit_code for trouble in troubles)
+    return worst_of(error.exit_code for error in errors)
 
 
 def application_document(view: ApplicationView) -> dict[str, Any]:
@@ -39,13 +39,13 @@ def application_document(view: ApplicationView) -> dict[str, Any]:
         "newest": None if head is None or head.newest is None else asdict(head.newest),
         "epoch": None if head is None else head.epoch,
         "generation": None if head is None else head.generation,
-        "trouble": None if view.error is None else view.error.to_json(),
+        "error": None if view.error is None else view.error.to_json(),
     }
 
 
-def examined_document(examined: VerifiedSnapshot) -> dict[str, Any]:
-    damage = [{"task": task, **error.to_json()} for task, error in examined.damage.items()]
-    return {**asdict(examined.entry), "held_bytes": examined.held_bytes, "damage": damage}
+def verified_document(verified: VerifiedSnapshot) -> dict[str, Any]:
+    damage = [{"task": task, **error.to_json()} for task, error in verified.damage.items()]
+    return {**asdict(verified.entry), "held_bytes": verified.held_bytes, "damage": damage}
 
 
 def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, Any]:

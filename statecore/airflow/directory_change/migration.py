@@ -120,7 +120,7 @@ def doctor_request(migration: Mapping[str, Any]) -> DiagnoseRequest:
 
 def doctor_report_path(migration: Path) -> Path:
     """Path of the doctor's report for the path of a migration's report."""
-    return migration.with_suffix(".examination.json")
+    return migration.with_suffix(".doctor.json")
 
 
 def findings_of(report: Mapping[str, Any]) -> list[Found]:

@@ -94,7 +94,7 @@ class Restores(Attempts):
     def to_json(self) -> dict[str, Any]:
         return {
             **self.instance._asdict(),
-            "looked": self.was_read,
+            "was_read": self.was_read,
             "holder": self.holder._asdict() if self.holder else None,
             "writer": self.writer._asdict() if self.writer else None,
             "last_restore": self.last_restored.to_json() if self.last_restored else None,
@@ -106,8 +106,8 @@ class Restores(Attempts):
             "unfinished": [one.to_json() for one in self.unfinished],
             **self.fetches.to_json(),
             **self.changes.to_json(),
-            "left": [vars(one) for one in self.leftovers],
-            "trouble": list(self.problems),
+            "leftovers": [vars(one) for one in self.leftovers],
+            "problems": list(self.problems),
         }
 
 
