@@ -76,8 +76,7 @@ def run_standby(
             bases.check_repository(stop)
         selection = None if request.group is not None else TaskSelection(request, spec, cluster, directory)
         with directory.lock():
-            if recovered := str(recover(directory, faults)):
-                say(recovered)
+            recover(directory, faults, say)
             now_ms = int(time.time() * 1000)
             for below in (CORRUPT, UNOWNED):
                 delete_expired(directory, below, now_ms)
