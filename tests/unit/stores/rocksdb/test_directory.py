@@ -14,7 +14,7 @@ from statecore.statedir.database_state import create_database
 from statecore.stores.rocksdb.directory import families_of, identities_of, identity_of, is_unfinished_creation
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.creation import interrupt_creation
-from tests.harness.damaging import cut, manifest_of
+from tests.harness.damage_functions import cut, manifest_of
 from tests.unit.doctor.stored import write_database
 
 STAMPED = "keyValueWithTimestamp"
