@@ -8,7 +8,7 @@
     python -m bench.checkpoint --write                puts the tables into bench/README.md, each in its place
 
 The store is a timestamped key-value store in four partitions, 16 + 100 bytes a row. Broker and S3 server are real
-(``bench.checkpoint_ground``); every byte that goes to them or comes from them is counted on its way, every request by
+(``bench.checkpoint_testbed``); every byte that goes to them or comes from them is counted on its way, every request by
 the server's own log.
 
 - ``rebuild``: a change of 1 % is checkpointed, by fresh processes and by a service that stays up, beside a restore of
@@ -47,9 +47,9 @@ from bench.checkpoint_figures import (
     price_table,
     rebuild_table,
 )
-from bench.checkpoint_ground import Application, Ground, ground
+from bench.checkpoint_follower import Follower
+from bench.checkpoint_testbed import Application, Testbed, testbed
 from bench.figures import put_between
-from bench.following import Follower
 from bench.process import surroundings
 from bench.shapes import PLAIN, WHOLE
 
@@ -78,7 +78,7 @@ def main() -> int:
         parser.error(f"{', '.join(unknown)}: choose of {', '.join(SECTIONS)}")
     if given.records < MILLION // 5 or given.records % (20 * WHOLE):
         parser.error(f"--records: give a multiple of {20 * WHOLE:,}")
-    with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch, ground(Path(scratch)) as found:
+    with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch, testbed(Path(scratch)) as found:
         if (room := PLAIN.room(given.records)) > shutil.disk_usage(scratch).free:
             parser.error(f"{scratch} needs room for {room / 2**30:.1f} GiB; set TMPDIR, or ask for fewer records")
         _begun(found)
@@ -89,40 +89,40 @@ def main() -> int:
     return 0
 
 
-def _begun(ground: Ground) -> None:
+def _begun(testbed: Testbed) -> None:
     """What a machine does once for all: bytecode and kernels are compiled."""
     compileall.compile_dir(Path(statecore.__file__).parent, quiet=2)
-    app, url = Application.filled(ground, "first", WHOLE), ground.repository("first")
+    app, url = Application.filled(testbed, "first", WHOLE), testbed.repository("first")
     app.rebuilt(url)
     app.change(WHOLE, 1)
     app.checkpoint(url)
 
 
 def _measured(
-    ground: Ground, sections: list[str], records: int, rounds: int, checkpoints: int
+    testbed: Testbed, sections: list[str], records: int, rounds: int, checkpoints: int
 ) -> Iterator[tuple[str, str]]:
     """The tables of the sections, each as soon as it is there."""
     whole: Work | None = None
     if "rebuild" in sections:
-        text, whole = against_rebuild(ground, records, rounds)
+        text, whole = against_rebuild(testbed, records, rounds)
         yield "rebuild", text
     if "costs" in sections:
-        yield "costs", against_tail_and_state(ground, records, rounds, whole)
+        yield "costs", against_tail_and_state(testbed, records, rounds, whole)
     share: float | None = None
     if "day" in sections:
-        text, share = over_a_day(ground, records // 5, checkpoints, rounds)
+        text, share = over_a_day(testbed, records // 5, checkpoints, rounds)
         yield "day", text
     if "price" in sections:
         began = time.monotonic()
-        small = small_partitions(ground, SMALL_PARTITIONS, SMALL_CHECKPOINTS)
+        small = small_partitions(testbed, SMALL_PARTITIONS, SMALL_CHECKPOINTS)
         say(f"{len(small)} checkpoints of {SMALL_PARTITIONS} store partitions in {time.monotonic() - began:.0f} s")
         yield "price", price_table(small, share, SMALL_PARTITIONS)
 
 
-def against_rebuild(ground: Ground, records: int, rounds: int) -> tuple[str, Work]:
+def against_rebuild(testbed: Testbed, records: int, rounds: int) -> tuple[str, Work]:
     """Checkpoints of 1 % beside the rebuild; the table, and the one by a fresh process."""
-    app = _filled(ground, "rebuild", records)
-    url, change = ground.repository("rebuild"), records // 100
+    app = _filled(testbed, "rebuild", records)
+    url, change = testbed.repository("rebuild"), records // 100
     rebuild = told("rebuild", app.rebuilt(url))
     fresh, warm = [], []
     for turn in range(rounds):
@@ -132,8 +132,8 @@ def against_rebuild(ground: Ground, records: int, rounds: int) -> tuple[str, Wor
     with Follower(app.spec, url) as service:
         for turn in range(rounds + 1):
             app.change(change, 200 + turn)
-            warm.append(told("checkpoint, warm", ground.measured(service.checkpoint)))
-        still = told("nothing new, warm", ground.measured(service.checkpoint))
+            warm.append(told("checkpoint, warm", testbed.measured(service.checkpoint)))
+        still = told("nothing new, warm", testbed.measured(service.checkpoint))
     table = rebuild_table(
         rebuild,
         {
@@ -150,11 +150,11 @@ def against_rebuild(ground: Ground, records: int, rounds: int) -> tuple[str, Wor
     return text, middle(fresh)
 
 
-def against_tail_and_state(ground: Ground, records: int, rounds: int, whole: Work | None) -> str:
+def against_tail_and_state(testbed: Testbed, records: int, rounds: int, whole: Work | None) -> str:
     """Tails of several lengths, and states of several sizes, each by a fresh process.
 
     Args:
-        ground: where.
+        testbed: broker and S3 server.
         records: of the largest state.
         rounds: of each.
         whole: the checkpoint on that one, if it was measured.
@@ -162,8 +162,8 @@ def against_tail_and_state(ground: Ground, records: int, rounds: int, whole: Wor
     states: dict[str, Work] = {}
     change = records // 100
     for size in (round(records * share) for share in STATES):
-        app = _filled(ground, f"state-{size}", size)
-        url, found = ground.repository(f"state-{size}"), []
+        app = _filled(testbed, f"state-{size}", size)
+        url, found = testbed.repository(f"state-{size}"), []
         told("rebuild", app.rebuilt(url))
         for turn in range(rounds):
             app.change(change, 100 + turn)
@@ -171,7 +171,7 @@ def against_tail_and_state(ground: Ground, records: int, rounds: int, whole: Wor
         states[f"{size / MILLION:g} M"] = middle(found)
     if whole is not None:
         states[f"{records / MILLION:g} M"] = whole
-    url = ground.repository("tails")  # of its own, where runs are few
+    url = testbed.repository("tails")  # of its own, where runs are few
     told("rebuild", app.rebuilt(url))
     tails: dict[str, Work] = {}
     for number, share in enumerate(TAILS):
@@ -187,13 +187,13 @@ def against_tail_and_state(ground: Ground, records: int, rounds: int, whole: Wor
     )
 
 
-def over_a_day(ground: Ground, records: int, checkpoints: int, rounds: int) -> tuple[str, float]:
+def over_a_day(testbed: Testbed, records: int, checkpoints: int, rounds: int) -> tuple[str, float]:
     """A day, and fetches of what it leaves; the tables, and compactions for each checkpoint."""
     change = max(500, records // 1000 // 500 * 500)
     began = time.monotonic()
-    app, url, steps = day(ground, records, change, checkpoints)
+    app, url, steps = day(testbed, records, change, checkpoints)
     say(f"{len(steps)} checkpoints of a day in {time.monotonic() - began:.0f} s")
-    fetched = fetches(ground, app, url, rounds)
+    fetched = fetches(testbed, app, url, rounds)
     compactions = sum(one.compacted is not None for one in steps)
     text = (
         f"**{checkpoints} checkpoints, five minutes apart**: four store partitions of {megabytes(steps[0].state)} "
@@ -203,9 +203,9 @@ def over_a_day(ground: Ground, records: int, checkpoints: int, rounds: int) -> t
     return text, compactions / len(steps)
 
 
-def _filled(ground: Ground, name: str, records: int) -> Application:
+def _filled(testbed: Testbed, name: str, records: int) -> Application:
     began = time.monotonic()
-    app = Application.filled(ground, name, records)
+    app = Application.filled(testbed, name, records)
     say(f"{records:,} records produced in {time.monotonic() - began:.0f} s")
     return app
 

@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.asked import Asked
 from bench.checkpoint_figures import Fetched, Step
-from bench.checkpoint_ground import Application, Ground
+from bench.checkpoint_testbed import Application, Testbed
 from bench.process import checked, measure
 from bench.restoring import fetch
+from bench.s3_request_log import RequestLog
 from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE
 from statecore.changelog.cluster import Cluster
@@ -46,12 +46,12 @@ _HOUR = len("2026-11-23T01")
 
 
 def steps(
-    ground: Ground, spec: Path, application: str, url: str, changes: Sequence[Callable[[], None]], *, warm: bool
+    testbed: Testbed, spec: Path, application: str, url: str, changes: Sequence[Callable[[], None]], *, warm: bool
 ) -> Iterator[Step]:
     """Checkpoints at every interval, each after a change.
 
     Args:
-        ground: where.
+        testbed: broker and S3 server.
         spec: the application's.
         application: its id.
         url: the repository, which has a snapshot of it.
@@ -64,16 +64,16 @@ def steps(
     def clock() -> float:
         return time.time() + ahead
 
-    with Cluster(ground.to_broker.address) as cluster:
+    with Cluster(testbed.to_broker.address) as cluster:
         kept: dict[str, Any] = {"shared_repository": app_repository, "shared_cluster": cluster} if warm else {}
         hour = _newest(app_repository).created_at[:_HOUR]
         for change in changes:
             change()
             ahead += INTERVAL
-            asked, moved, began = Asked(ground.log), ground.to_store.moved(), time.monotonic()
+            asked, moved, began = RequestLog(testbed.log), testbed.to_store.moved(), time.monotonic()
             request = CheckpointRequest(spec_path=str(spec), repository=url)
             report = run_checkpoint(request, InProcessEngine(), clock=clock, **kept)
-            seconds, counts, moved = time.monotonic() - began, asked.counts(), ground.to_store.moved() - moved
+            seconds, counts, moved = time.monotonic() - began, asked.counts(), testbed.to_store.moved() - moved
             if not isinstance(report, RestoreReport):
                 raise RuntimeError("a checkpoint was only planned")
             newest = _newest(app_repository)
@@ -92,11 +92,11 @@ def steps(
             )
 
 
-def day(ground: Ground, records: int, change: int, checkpoints: int) -> tuple[Application, str, list[Step]]:
+def day(testbed: Testbed, records: int, change: int, checkpoints: int) -> tuple[Application, str, list[Step]]:
     """So many checkpoints of an application of four store partitions, as a service makes them.
 
     Args:
-        ground: where.
+        testbed: broker and S3 server.
         records: of the changelog at first.
         change: records that come between two checkpoints.
         checkpoints: how many.
@@ -104,56 +104,56 @@ def day(ground: Ground, records: int, change: int, checkpoints: int) -> tuple[Ap
     Returns:
         The application, its repository, and what became of each checkpoint.
     """
-    app = Application.filled(ground, "day", records)
-    url = ground.repository("day")
+    app = Application.filled(testbed, "day", records)
+    url = testbed.repository("day")
     app.rebuilt(url)
     changes = [partial(app.change, change, 1000 + number) for number in range(checkpoints)]
-    return app, url, list(steps(ground, app.spec, app.name, url, changes, warm=True))
+    return app, url, list(steps(testbed, app.spec, app.name, url, changes, warm=True))
 
 
-def small_partitions(ground: Ground, partitions: int, checkpoints: int) -> list[Step]:
+def small_partitions(testbed: Testbed, partitions: int, checkpoints: int) -> list[Step]:
     """Checkpoints of many small store partitions, each made as by a process of its own; the first has nothing to do."""
     case = Case(f"checkpoint-{partitions}", f"{partitions} small store partitions", [STORE], partitions)
-    fill_case(ground.servers, case, partitions, 10)
-    spec, url = case.spec(ground.scratch, ground.to_broker.address), ground.repository(f"small-{partitions}")
+    fill_case(testbed.servers, case, partitions, 10)
+    spec, url = case.spec(testbed.scratch, testbed.to_broker.address), testbed.repository(f"small-{partitions}")
 
     def change(number: int) -> None:
         records = [
             Record(b"key-0", b"value %d of %d" % (number, one), one, 1_700_000_000_000 + number)
             for one in range(partitions)
         ]
-        topics.produce(ground.servers, case.changelog(STORE), records)
+        topics.produce(testbed.servers, case.changelog(STORE), records)
 
     changes: list[Callable[[], None]] = [lambda: None, *(partial(change, number) for number in range(checkpoints))]
     run_checkpoint(CheckpointRequest(spec_path=str(spec), repository=url), InProcessEngine())
-    return list(steps(ground, spec, case.application, url, changes, warm=False))
+    return list(steps(testbed, spec, case.application, url, changes, warm=False))
 
 
-def fetches(ground: Ground, app: Application, url: str, rounds: int) -> Mapping[str, Fetched]:
+def fetches(testbed: Testbed, app: Application, url: str, rounds: int) -> Mapping[str, Fetched]:
     """Fetches of a repository after a day, and of one that was made anew, in turn; and Kafka Streams on both.
 
     Args:
-        ground: where.
+        testbed: broker and S3 server.
         app: the application.
         url: the repository after a day.
         rounds: how often each is fetched; the middle one counts.
     """
-    fresh = ground.repository("fresh")
+    fresh = testbed.repository("fresh")
     app.rebuilt(fresh)
     places = {"after the day": url, "restored anew": fresh}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in places}
     for turn in range(rounds):
         for name in places if turn % 2 == 0 else reversed(places):
-            cost, report = fetch(places[name], app.name, ground.scratch / "fetched")
+            cost, report = fetch(places[name], app.name, testbed.scratch / "fetched")
             found[name].append((cost.wall, report["seconds"]))
-    return {name: _fetched(ground, app, place, found[name]) for name, place in places.items()}
+    return {name: _fetched(testbed, app, place, found[name]) for name, place in places.items()}
 
 
-def _fetched(ground: Ground, app: Application, url: str, took: Sequence[tuple[float, float]]) -> Fetched:
-    state = ground.scratch / "fetched"
+def _fetched(testbed: Testbed, app: Application, url: str, took: Sequence[tuple[float, float]]) -> Fetched:
+    state = testbed.scratch / "fetched"
     fetch(url, app.name, state)
     before = data_files(state)
-    command = [sys.executable, "-m", "bench.streams", "start", "--bootstrap-servers", ground.servers]
+    command = [sys.executable, "-m", "bench.streams", "start", "--bootstrap-servers", testbed.servers]
     command += ["--application-id", app.name, "--state-dir", str(state), "--linger", str(LINGER)]
     started = json.loads(checked(measure(command, timeout=LONGEST)).stdout)
     after = data_files(state)

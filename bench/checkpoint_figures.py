@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.asked import KINDS
+from bench.s3_request_log import KINDS
 
 MILLION = 1_000_000
 APPLICATIONS, DAYS, HOURS = 50, 30, 24
@@ -20,7 +20,7 @@ PRICES: Mapping[str, float] = {
     "LIST": 5e-6,
     "DELETE": 0.0,
 }
-"""Dollars of a request at S3's list price, by the kinds of ``bench.asked``."""
+"""Dollars of a request at S3's list price, by the kinds of ``bench.s3_request_log``."""
 
 
 @dataclass(frozen=True)

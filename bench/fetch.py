@@ -12,7 +12,7 @@ its changelog. One after another, on one broker and one S3 server (``tests/harne
 
 - Kafka Streams' own restore with two threads;
 - ``statecore restore`` by two processes without a repository, with one in a directory, and with one in S3;
-- ``put_files`` of the snapshot's files, and what boto3 alone takes to send them (``bench.plain``);
+- ``put_files`` of the snapshot's files, and what boto3 alone takes to send them (``bench.boto3_baseline``);
 - ``statecore fetch`` into an empty directory, Kafka Streams on what it placed, and what boto3 alone takes to bring the
   same blobs.
 
@@ -37,14 +37,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.asked import Asked
+from bench.boto3_baseline import get_objects, put_objects, upload_files
 from bench.changelog import ChangelogSize, fill, start_broker
 from bench.fetch_figures import GIGABYTE, Requests, Round, requests_of, requests_table, size_tables
 from bench.figures import put_between
-from bench.plain import get_objects, put_objects, upload_files
 from bench.process import ProcessTree, checked, measure, surroundings
 from bench.restore import Filled, Setting, streams
 from bench.restoring import ENGINES, Restored, fetch, restore, run, write_spec
+from bench.s3_request_log import RequestLog
 from bench.shapes import KEY_BYTES, WHOLE, Shape
 from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE, changelog_topic, create_source, source_topic
@@ -217,7 +217,7 @@ def _round(place: Place, at: Filled, name: str, turn: int) -> Round:
         files = snapshot_files(ApplicationRepository.open(directory.as_uri(), at.application), directory / "cut")
         sent = _sent(place, at.application, files, name, turn)
     with place.repository(name) as url:
-        asked = Asked(place.log)
+        asked = RequestLog(place.log)
         in_s3, _ = _restored(place, at, spec, url)
         published_by = asked.counts()
         came: dict[str, Any] = {}
@@ -293,7 +293,7 @@ def _sent(place: Place, application: str, files: Sequence[LocalFile], name: str,
 def _fetched(place: Place, at: Filled, url: str) -> dict[str, Any]:
     """A fetch, and Kafka Streams on what it placed."""
     with place.directory("state") as state:
-        asked = Asked(place.log)
+        asked = RequestLog(place.log)
         cost, report = fetch(url, at.application, state)
         fetched_by = asked.counts()
         command = [sys.executable, "-m", "bench.streams", "start", "--bootstrap-servers", at.servers]
@@ -330,12 +330,12 @@ def small_requests(place: Place, partitions: int) -> Iterator[Requests]:
     for alone in (False, True):
         with place.repository(f"small-{partitions}-{alone:d}") as url, place.directory("state") as state:
             options = ["--spec", str(spec), "--repository", url, *ENGINES["processes"]]
-            asked = Asked(place.log)
+            asked = RequestLog(place.log)
             run("restore", *options, *([] if alone else ["--state-dir", str(state)]))
             nothing = ", nothing placed" if alone else ""
             yield Requests(f"restore with S3, {case.said}{nothing}", asked.counts())
             if alone:
-                asked = Asked(place.log)
+                asked = RequestLog(place.log)
                 fetch(url, application, state)
                 yield Requests(f"fetch, {case.said}", asked.counts())
     topics.delete(place.servers, case.changelog(STORE))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from bench.asked import KINDS
+from bench.s3_request_log import KINDS
 
 GIGABYTE = 1_000_000_000
 

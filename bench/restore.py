@@ -12,8 +12,8 @@ one. A topic is deleted when it was measured.
 
 Each round runs, one after another on the same broker: Kafka Streams with two threads, statecore under Spark and by two
 processes, Kafka Streams with one thread, plain Java consumers that read the topic and do nothing, and the ceiling
-(``bench.ceiling``); of kinds and shapes the first three. Every contender is a process of its own, measured from outside
-with everything it starts (``bench.process``). The medians are printed.
+(``bench.throughput_ceiling``); of kinds and shapes the first three. Every contender is a process of its own, measured
+from outside with everything it starts (``bench.process``). The medians are printed.
 
 *With start-up* is the wall time until the state is usable: for Kafka Streams from the start of its JVM to RUNNING, for
 statecore the whole command, Spark's start and stop included. *Without start-up* is, for Kafka Streams, from the first
@@ -32,7 +32,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bench.ceiling import disk_rate
 from bench.changelog import ChangelogSize, fill, start_broker
 from bench.figures import (
     CEILING,
@@ -51,6 +50,7 @@ from bench.process import checked, measure, surroundings
 from bench.restoring import ENGINES, restore, write_spec
 from bench.shapes import MOST_BYTES, PLAIN, SHAPES, Shape
 from bench.streams import LONGEST, STORE, changelog_topic, create_source, source_topic
+from bench.throughput_ceiling import disk_rate
 from tests.harness import topics
 
 README = Path(__file__).with_name("README.md")
@@ -285,7 +285,7 @@ def _drain(at: Filled, threads: int) -> Figure:
 
 
 def _bare(at: Filled) -> Figure:
-    command = [sys.executable, "-m", "bench.ceiling", "--bootstrap-servers", at.servers]
+    command = [sys.executable, "-m", "bench.throughput_ceiling", "--bootstrap-servers", at.servers]
     cost = checked(measure([*command, "--topic", changelog_topic(at.application), "--processes", "2"]))
     result = json.loads(cost.stdout)
     if result["records"] != at.setting.records:

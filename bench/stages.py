@@ -12,7 +12,7 @@ memory budget makes of it, write is sort and SST, image is merge, ingest and com
 seconds of the stages are added up over tasks that ran at once. CPU is that of the process which did it, RocksDB's own
 threads included; of an image it is that of the thread which built it. *The rest* is starting, planning, and the
 driver. Beside it stands the ceiling: the same topic fetched, checked and decompressed, and nothing else
-(``bench.ceiling``).
+(``bench.throughput_ceiling``).
 
 Offsets are only asked for and records only read: nothing of the cluster is changed. A changelog is restored as its
 name says; a topic of another name is one that an application reuses as changelog, and its group says how far it goes.
@@ -28,10 +28,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.ceiling import Ceiling, drain
 from bench.changelog import ChangelogSize, fill, start_broker
 from bench.restoring import ENGINES, Restored, restore, write_spec
 from bench.streams import STORE, changelog_topic
+from bench.throughput_ceiling import Ceiling, drain
 from statecore.errors import StatecoreError
 
 MILLION = 1_000_000

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.airflow_client import AirflowClient, AirflowFailed, TaskStatus, call
-from tests.harness.keeper import started_at
+from tests.harness.process_guard import started_at
 
 __all__ = ["RECORD", "ROOT", "AirflowFailed", "AirflowServer", "TaskStatus"]
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from demo.airflow_server import RECORD, AirflowServer
-from tests.harness.keeper import started_at
+from tests.harness.process_guard import started_at
 
 DEMO = Path(__file__).resolve().parents[1] / ".demo"
 GRACE_SECONDS = 30.0

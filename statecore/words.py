@@ -1,4 +1,4 @@
-"""Counts, offsets and lists in messages.
+"""Counts, sizes, offsets and lists in messages.
 
 A count has separators of thousands; an offset has none, because one searches for it in other output.
 """
@@ -6,6 +6,8 @@ A count has separators of thousands; an offset has none, because one searches fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def shortened_list(names: Sequence[str], most: int = 12) -> str:
@@ -28,3 +30,12 @@ def offset_list(offsets: Iterable[int], most: int = 4) -> str:
     """``1234, unknown, ...``: an offset below 0 is unknown."""
     words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
+
+
+def format_bytes(count: float) -> str:
+    """``3 GiB``: a size, rounded to a whole number of its largest unit."""
+    for unit in _BYTE_UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.0f} {_BYTE_UNITS[-1]}"

@@ -48,7 +48,7 @@ from statecore.words import number_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-PART_KEY = "store_{store}"
+STORE_KEY = "store_{store}"
 """XCom key of a store's report."""
 
 PLAN_KEY = "plan"
@@ -252,17 +252,17 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         reports.check_report(report)
 
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
-        parts = reports.reports_by_store(report)
-        for store, part in parts.items():
-            context["ti"].xcom_push(key=PART_KEY.format(store=store), value=part)
-            self._log_lines(f"{store} of {self.application_id}", reports.table(part))
+        by_store = reports.reports_by_store(report)
+        for store, of_store in by_store.items():
+            context["ti"].xcom_push(key=STORE_KEY.format(store=store), value=of_store)
+            self._log_lines(f"{store} of {self.application_id}", reports.table(of_store))
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
-        if not parts:
+        if not by_store:
             self.log.info("%s: nothing to do; full report: %s", self.application_id, report_file)
         elif report.get("placed", True):
             done = "restored" if report.get("state_dir") else "read"
-            self.log.info("%s: %s %s; full report: %s", self.application_id, done, ", ".join(parts), report_file)
+            self.log.info("%s: %s %s; full report: %s", self.application_id, done, ", ".join(by_store), report_file)
             if report.get("master"):
                 self.log.info("%s: %s", self.application_id, ran_on(report))
         else:
@@ -270,18 +270,20 @@ class StatecoreSparkOperator(SparkSubmitOperator):
                 "%s: nothing was changed: an earlier try of this run has placed %s (the application may have used them "
                 "since). To rebuild them, start a new run with replace.",
                 self.application_id,
-                ", ".join(parts),
+                ", ".join(by_store),
             )
         if report.get("published"):
             self.log.info("%s: %s", self.application_id, reports.published(report))
-        self._add_events(context, report, parts)
+        self._add_events(context, report, by_store)
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
-    def _add_events(self, context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> None:
+    def _add_events(
+        self, context: Context, report: Mapping[str, Any], by_store: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         if STORES in self.outlets and report.get("state_dir"):
-            added = add_store_events(context, report, parts)
+            added = add_store_events(context, report, by_store)
             names = ", ".join(added) or "no stores, an earlier try has sent them"
-            if parts:
+            if by_store:
                 self.log.info("%s: asset events of %s", self.application_id, names)
         if SNAPSHOTS in self.outlets and report.get("published"):
             new = add_snapshot_event(context, report)

@@ -40,12 +40,6 @@ def recorded_retention_ms(topic: TopicDescription) -> int:
     return ENDLESS_MS if found is None else found
 
 
-def min_recorded_retention_ms(seen: Iterable[int | None]) -> int | None:
-    """Smallest of some recorded delete retentions, in ms; ``None`` where one is unknown, or there is none."""
-    known = list(seen)
-    return None if None in known else min((one for one in known if one is not None), default=None)
-
-
 def with_shorter_retention(
     before: Mapping[str, TopicDescription], after: Mapping[str, TopicDescription]
 ) -> dict[str, TopicDescription]:

@@ -39,11 +39,11 @@ from typing import Any
 from statecore.changelog.delete_retention import (
     CLOCK_MARGIN_MS,
     ENDLESS_MS,
-    min_recorded_retention_ms,
     recorded_retention_ms,
 )
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.errors import Reason
+from statecore.formats.integers import min_known
 from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.spec.units import format_duration
 
@@ -172,7 +172,7 @@ def missed_deletes(
     """Why deletes may be missing in a tail, or ``None`` where none can be."""
     name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
-    retention_ms = min_recorded_retention_ms((end.delete_retention_ms, recorded_retention_ms(topic)))
+    retention_ms = min_known((end.delete_retention_ms, recorded_retention_ms(topic)))
     if retention_ms == ENDLESS_MS or not removed:
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statecore.cli.output import Output, print_line, print_table
+from statecore.cli.output import Output, print_line, print_table, time_ago
 from statecore.cli.repository_info import look
 from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
@@ -221,8 +221,8 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         _show_promotion(console, _last_promotion(one))
         for left in one.leftovers:
             print_line(console, f"in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
-        for trouble in one.problems:
-            print_line(console, f"problem: {trouble}", "red")
+        for problem in one.problems:
+            print_line(console, f"problem: {problem}", "red")
         console.print()
 
 
@@ -247,7 +247,7 @@ def _holder(one: Restores) -> list[str]:
 
 
 def _show_last(console: Console, one: Restores) -> None:
-    last, published = one.last, one.published
+    last, published = one.last_restored, one.last_published
     if published is not None:
         print_line(console, f"last snapshot {_when(published)}{_by(published)}", "bold")
         print_line(console, f"{published.snapshot} in {published.repository}", indent=4)
@@ -362,7 +362,7 @@ def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
                 f"{one.rows:,}" if one.rows >= 0 else "not counted",
                 _offsets(one),
                 f"{one.tail_left:,}",
-                _age(one.newest) + (f", some {_age(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),
+                time_ago(one.newest) + (f", some {time_ago(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),
                 one.digest[:12],
             )
             for one in stores
@@ -380,7 +380,7 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
     since = f" since {_when(attempt)}{_by(attempt)}" if attempt else ""
     print_line(console, f"{state}{since}", "bold yellow")
     done = f", {unfinished.done} of {unfinished.total} {unfinished.unit}" if unfinished.unit else ""
-    planned = f"; planned {_age(unfinished.planned)}" if unfinished.planned else ""
+    planned = f"; planned {time_ago(unfinished.planned)}" if unfinished.planned else ""
     print_line(console, f"it has reached the phase {unfinished.reached}{done}{planned}", indent=4)
     if attempt is not None and attempt.error:
         print_line(console, _error(attempt), "red", 4)
@@ -415,11 +415,4 @@ def _when(head: ReportHead) -> str:
 
 
 def _when_of(when: str) -> str:
-    return f"{_age(when)} ({when[:19].replace('T', ' ')}Z)"
-
-
-def _age(when: str) -> str:
-    from statecore.jobs.attempt import age, parsed_time
-
-    found = parsed_time(when)
-    return age(found) if found else when
+    return f"{time_ago(when)} ({when[:19].replace('T', ' ')}Z)"

@@ -210,3 +210,11 @@ def print_line(console: Console, line: str, style: str | None = None, indent: in
         console.print(Text(" " * indent + line, style=style or ""), soft_wrap=True)
         return
     console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, indent), expand=False))
+
+
+def time_ago(when: str) -> str:
+    """How long ago a recorded time was, in one unit; the text itself if it is no time."""
+    from statecore.jobs.attempt import age, parsed_time
+
+    found = parsed_time(when)
+    return age(found) if found else when

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from statecore.cli.output import print_line
+from statecore.cli.output import print_line, time_ago
 from statecore.errors import worst_of
 from statecore.words import known_number, number_of
 
@@ -26,9 +26,9 @@ _BETWEEN = 2
 """Spaces between two columns."""
 
 
-def exit_code(troubles: Iterable[StatecoreError]) -> int:
+def exit_code(errors: Iterable[StatecoreError]) -> int:
     """The exit code of the worst error, damage first; 0 without errors."""
-    return worst_of(trouble.exit_code for trouble in troubles)
+    return worst_of(error.exit_code for error in errors)
 
 
 def application_document(view: ApplicationView) -> dict[str, Any]:
@@ -39,13 +39,13 @@ def application_document(view: ApplicationView) -> dict[str, Any]:
         "newest": None if head is None or head.newest is None else asdict(head.newest),
         "epoch": None if head is None else head.epoch,
         "generation": None if head is None else head.generation,
-        "trouble": None if view.error is None else view.error.to_json(),
+        "error": None if view.error is None else view.error.to_json(),
     }
 
 
-def examined_document(examined: VerifiedSnapshot) -> dict[str, Any]:
-    damage = [{"task": task, **error.to_json()} for task, error in examined.damage.items()]
-    return {**asdict(examined.entry), "held_bytes": examined.held_bytes, "damage": damage}
+def verified_document(verified: VerifiedSnapshot) -> dict[str, Any]:
+    damage = [{"task": task, **error.to_json()} for task, error in verified.damage.items()]
+    return {**asdict(verified.entry), "held_bytes": verified.held_bytes, "damage": damage}
 
 
 def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
             (
                 view.application_id,
                 newest.snapshot,
-                made_age(newest.created_at),
+                time_ago(newest.created_at),
                 data_age(newest.read_at_ms),
                 str(len(view.head.snapshots)),
                 str(newest.tasks),
@@ -126,7 +126,7 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
     rows = [
         (
             ("! " if one.damage else "") + one.entry.snapshot,
-            made_age(one.entry.created_at),
+            time_ago(one.entry.created_at),
             data_age(one.entry.read_at_ms),
             one.entry.origin,
             str(one.entry.tasks),
@@ -153,7 +153,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
     print_line(
         console,
-        f"published {made_age(entry.created_at)} ({entry.created_at}) by {entry.origin}, request {entry.request_id}",
+        f"published {time_ago(entry.created_at)} ({entry.created_at}) by {entry.origin}, request {entry.request_id}",
     )
     read_at = f" ({_moment(entry.read_at_ms)})" if entry.read_at_ms is not None else ""
     print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")
@@ -205,14 +205,6 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
         known_number(None if content is None else content.rows),
         f"{store.file_bytes:,}",
     )
-
-
-def made_age(made: str) -> str:
-    """How long ago a snapshot was published."""
-    from statecore.jobs.attempt import age, parsed_time
-
-    found = parsed_time(made)
-    return age(found) if found else made
 
 
 def data_age(read_at_ms: int | None) -> str:

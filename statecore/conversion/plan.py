@@ -9,7 +9,7 @@ from statecore.conversion.inspection import InspectionDepth, inspect_task
 from statecore.conversion.model import TaskConversion
 from statecore.conversion.upward import plan_upward
 from statecore.formats.releases import Release
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.store_places import check_application
 
 
@@ -31,7 +31,7 @@ def plan_conversion(
     """
     check_application(spec, application_id)
     if exactly_once is None and spec is not None:
-        exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        exactly_once = spec.processing_guarantee.is_exactly_once
     moves = not any(kind.startswith("headers-") for kind in to.kinds)
     seen = inspect_task(task, path, application_id, spec, InspectionDepth(moves, to.sst_format))
     if to.offsets_inside:

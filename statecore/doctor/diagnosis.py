@@ -46,7 +46,7 @@ Topics = Callable[[Inspection], tuple[Sequence[Finding], Sequence[str]]]
 
 @dataclass(frozen=True)
 class Coverage:
-    """What an examination covered.
+    """What a diagnosis covered.
 
     Attributes:
         tasks: number of tasks, ``global`` included.
@@ -65,7 +65,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Result of an examination.
+    """Result of a diagnosis of one directory.
 
     Attributes:
         holder: the process that has the directory in use, or ``None``.

@@ -269,7 +269,7 @@ class Inspection:
             "rows_are": "estimated" if self.estimated else "counted",
             "stores": [_store_json(store) for store in self.stores],
             "leftovers": [asdict(leftover) for leftover in self.offset_files],
-            "trouble": list(self.problems),
+            "problems": list(self.problems),
             "damage": list(self.damage),
             "findings": _findings_json(self.findings),
             "exit_code": self.exit_code,
@@ -306,12 +306,12 @@ def _store_json(store: StoreView) -> dict[str, Any]:
             }
             for database in store.databases
         ],
-        "trouble": list(store.problems),
+        "problems": list(store.problems),
         "damage": list(store.damage),
         "findings": _findings_json(store.findings),
     }
 
 
 def _findings_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Findings that are trouble or damage, as JSON."""
+    """Findings that are problems or damage, as JSON."""
     return [{**one.to_json(), "damage": is_damage(one)} for one in findings if is_problem(one) or is_damage(one)]

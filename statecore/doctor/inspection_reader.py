@@ -22,10 +22,9 @@ from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE
-from statecore.formats.segments import default_segment_interval
 from statecore.formats.task_id import TaskId
 from statecore.progress import NullProgress, Progress
-from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of
 from statecore.statedir.file_ownership import unusable_files
 from statecore.statedir.flush_times import read_flushes
 from statecore.statedir.journal import read_journal
@@ -329,8 +328,10 @@ def _foreign(place: StorePlace) -> tuple[str, ...]:
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:
     """The length of segments in ms: as declared, else as the distances between them allow."""
-    if declared is not None and kind in WINDOWED_KINDS and declared.retention_ms is not None:
-        return declared.segment_interval_ms or default_segment_interval(kind, declared.retention_ms)
+    if declared is not None and kind in WINDOWED_KINDS:  # the kind on disk, which may not be the declared one
+        interval = segment_interval_of(replace(declared, kind=kind))
+        if interval is not None:
+            return interval
     starts = [segment.start for segment in segments if segment.start is not None]
     return gcd(*starts) if len(starts) > 1 else None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from statecore.doctor.inspection import Inspection, StoreView
 from statecore.errors import StatecoreError
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.offsets import OFFSET_UNKNOWN, next_offset
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
@@ -90,7 +90,7 @@ class LoggedStoreOffsets:
     def known(self) -> dict[TopicPartition, int]:
         """Changelog partition → first offset that the store does not have, without unknown ones."""
         return {
-            partition: offset + (not self.is_global)
+            partition: next_offset(offset, is_global=self.is_global)
             for partition, offset in sorted(self.offsets.items())
             if offset != OFFSET_UNKNOWN
         }

@@ -1,8 +1,8 @@
-"""What is installed beside the base package, and the one sentence that says so where it is not.
+"""The optional packages of each extra, and the error for an extra that is not installed.
 
-``pip install statecore`` brings what the stores need. Each extra of ``pyproject.toml`` brings the packages of one use
-more (:data:`EXTRAS`). A module that imports a package of the pipeline says ``import statecore.extras.pipeline`` before
-anything else, so that whoever imports it without the extra reads what to install, not which of six packages is missing.
+``pip install statecore`` installs what the stores need; each extra of ``pyproject.toml`` adds the packages of one use
+(:data:`EXTRAS`). A module that needs packages of the pipeline imports ``statecore.extras.pipeline`` first. Its error
+names the extra to install, not one of six missing packages.
 """
 
 from __future__ import annotations

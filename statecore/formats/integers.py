@@ -1,8 +1,9 @@
-"""Integers as Kafka and Kafka Streams store them: limits, and conversion of other libraries' numbers."""
+"""Integers as Kafka and Kafka Streams store them: limits, conversion of other libraries' numbers, unknown ones."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from operator import index
 from typing import Any
 
@@ -23,3 +24,9 @@ def whole_number(value: Any, *, text: bool = False) -> int | None:
         return int(index(value))
     except TypeError:
         return None
+
+
+def min_known(values: Iterable[int | None]) -> int | None:
+    """The least value; ``None`` where one is unknown, or there is none."""
+    known = list(values)
+    return None if None in known else min((one for one in known if one is not None), default=None)

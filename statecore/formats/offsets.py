@@ -41,6 +41,11 @@ def is_offset(offset: Any) -> bool:
     return number is not None and (0 <= number <= INT64_MAX or number == OFFSET_UNKNOWN)
 
 
+def next_offset(offset: int, *, is_global: bool) -> int:
+    """First offset that a store with a stored ``offset`` lacks: a global store keeps this one itself."""
+    return offset if is_global else offset + 1
+
+
 def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | None]:
     """Validate offsets to commit (``None`` deletes one); convert partitions and numbers of other libraries."""
     if type(offsets) is not dict and not isinstance(offsets, Mapping):

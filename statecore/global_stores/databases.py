@@ -21,9 +21,9 @@ from statecore.global_stores.paths import GlobalBackups, GlobalPaths
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import RecoveryReason
 from statecore.global_stores.views import ViewedStore
-from statecore.statedir.journal import identity_of
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import StoreDirectory, unfinished_in
+from statecore.stores.rocksdb.directory import identity_of
 from statecore.stores.rocksdb.store import RocksDBStore
 
 _LOG = logging.getLogger(__name__)

@@ -27,10 +27,10 @@ from statecore.faults import FaultPoints
 from statecore.filesystem import discard_tree, sync_file, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
-from statecore.statedir.journal import identity_of
 from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_store, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import GLOBAL_NEW, GLOBAL_OLD, GLOBAL_UNUSABLE, STALE
+from statecore.stores.rocksdb.directory import identity_of
 from statecore.system_errors import system_error
 
 

@@ -97,7 +97,7 @@ class GlobalSettings:
                 setting="processing.guarantee",
             ) from error
         return cls(
-            exactly_once=guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2,
+            exactly_once=guarantee.is_exactly_once,
             accept_uncompacted=accept_uncompacted,
             poll_interval=_seconds(properties, "poll.ms", cls.poll_interval),
             retry_backoff=_seconds(properties, "retry.backoff.ms", cls.retry_backoff),

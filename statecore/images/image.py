@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.filesystem import file_hashes, file_sha256, is_unmodified, link_or_copy, sync_file, sync_tree, tree_bytes
+from statecore.filesystem import file_hashes, is_unmodified, link_or_copy, sync_file, sync_tree, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import segment_name
@@ -33,7 +33,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import combined
 from statecore.images.identity import image_identity
 from statecore.images.linked_bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
-from statecore.images.mapped_runs import damaged
+from statecore.images.mapped_runs import check_present, check_unchanged, damaged
 from statecore.images.merge_writer import merged_file
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
 from statecore.images.read_amplification import runs_to_merge
@@ -222,7 +222,7 @@ def _build_database(
     directory, base = database.directory, database.base
     merged = merged if base is None else None
     for run in database.runs if merged is None else merged.files:
-        _check_present(run)
+        check_present(run)  # before a database is built; its bytes are checked after ingest
     if base is not None:
         link_base(base, directory)
     with RocksDBStore(directory, kind, create=base is None, settings=_WHEN_CLOSED) as store:
@@ -257,8 +257,7 @@ def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) 
         done = group.stop
         together = runs[group]
         for run in together:
-            if file_sha256(run.path) != run.sha256:
-                raise damaged(run, "has changed since it was finished (its SHA-256 differs)")
+            check_unchanged(run)
         path = directory / f"merged-{group.start:05d}"
         made = merged_file(path, together, keep_tombstones=base is not None or group.start > 0)
         merged += [] if made is None else [made]
@@ -267,16 +266,6 @@ def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) 
 
 def _content(found: StoreDigest | None) -> dict[str, Any]:
     return dict.fromkeys(StoreDigest._fields) if found is None else found._asdict()
-
-
-def _check_present(run: RunFile) -> None:
-    """Refuse a missing or truncated run before a database is built; its bytes are checked after ingest."""
-    path = run.path
-    if not path.is_file():
-        raise damaged(run, "is missing")
-    size = path.stat().st_size
-    if size != run.file_bytes:
-        raise damaged(run, f"has {size:,} bytes instead of {run.file_bytes:,}")
 
 
 def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:

@@ -23,9 +23,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from statecore.errors import Corrupted
-from statecore.filesystem import file_sha256
 from statecore.images.digest import combined
-from statecore.images.mapped_runs import KeyRange, Table, damaged, index_entry, open_table
+from statecore.images.mapped_runs import KeyRange, Table, check_unchanged, index_entry, open_table
 from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns, check_entries
 from statecore.images.merge_writer import refuse_records, write_merged
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
@@ -43,8 +42,7 @@ def merge_slice(
     groups = runs_to_merge(runs)
     merged = [number for group in groups for number in range(len(runs))[group]]
     for number in merged[part::parts]:
-        if file_sha256(runs[number].path) != runs[number].sha256:
-            raise damaged(runs[number], "has changed since it was finished (its SHA-256 differs)")
+        check_unchanged(runs[number])
     tables = [open_table(run, run.path) for run in runs]
     ranges = key_ranges(runs, tables, parts)
     if part >= len(ranges):

@@ -30,7 +30,7 @@ from statecore.formats.offsets import STATUS_CLOSED
 from statecore.formats.rocksdb_log import Manifest
 from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.images.model import segment_order
-from statecore.stores.rocksdb.directory import make_directory
+from statecore.stores.rocksdb.directory import identity_of, make_directory
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.files import manifest_of
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -148,10 +148,9 @@ def _state(path: Path) -> dict[str, str]:
 
 
 def _files_identity(path: Path, manifest: Manifest) -> str:
-    identity = path / "IDENTITY"
     logs = {file.name: sha256(file.read_bytes()).hexdigest() for file in path.glob("*.log") if file.stat().st_size}
     document = [
-        identity.read_text(errors="replace").strip() if identity.is_file() else "",
+        identity_of(path),
         [[file.family, file.entry.hex()] for _, file in sorted(manifest.files.items())],
         sorted(logs.items()),
     ]

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.errors import Corrupted
+from statecore.filesystem import file_sha256
 from statecore.images.kernels import kernel
 from statecore.images.model import RunFile
 from statecore.images.sst import FORMAT_VERSION
@@ -100,6 +101,21 @@ def damaged(run: RunFile, how: str) -> Corrupted:
         action="Build the run again; if it happens twice, check the disk and memory of this host.",
         path=str(run.path),
     )
+
+
+def check_present(run: RunFile) -> None:
+    """Refuse a run whose file is missing or truncated, without reading it."""
+    if not run.path.is_file():
+        raise damaged(run, "is missing")
+    size = run.path.stat().st_size
+    if size != run.file_bytes:
+        raise damaged(run, f"has {size:,} bytes instead of {run.file_bytes:,}")
+
+
+def check_unchanged(run: RunFile) -> None:
+    """Refuse a run whose file has other bytes than when it was finished."""
+    if file_sha256(run.path) != run.sha256:
+        raise damaged(run, "has changed since it was finished (its SHA-256 differs)")
 
 
 def index_entry(run: RunFile, table: Table, block: int) -> IndexEntry:

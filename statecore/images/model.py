@@ -165,6 +165,11 @@ class StoreDigest(NamedTuple):
     bytes: int  # bytes of their keys and values
     digest: str  # their digest (see statecore.images.digest), equal for equal rows however they were built
 
+    @classmethod
+    def known(cls, rows: int | None, bytes: int | None, digest: str | None) -> StoreDigest | None:
+        """These values; ``None`` where one is unknown."""
+        return None if rows is None or bytes is None or digest is None else cls(rows, bytes, digest)
+
 
 @dataclass(frozen=True)
 class Image:
@@ -190,9 +195,7 @@ class Image:
     @property
     def content(self) -> StoreDigest | None:
         """Its content; ``None`` where unknown."""
-        if self.rows is None or self.bytes is None or self.digest is None:
-            return None
-        return StoreDigest(self.rows, self.bytes, self.digest)
+        return StoreDigest.known(self.rows, self.bytes, self.digest)
 
 
 @dataclass(frozen=True)

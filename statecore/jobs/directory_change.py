@@ -141,8 +141,7 @@ class DirectoryChange(Job, ABC, Generic[PlanT, ChangedT, ReportT]):
     def locked(self) -> Iterator[None]:
         """Around all steps: hold the lock, after recovering an interrupted placement."""
         with self.directory.lock():
-            if recovered := str(recover(self.directory, self.faults)):
-                self.say(recovered)
+            recover(self.directory, self.faults, self.say)
             with self.attempted():
                 self.faults.reach("change.after-lock")
                 yield

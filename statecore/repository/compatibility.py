@@ -26,7 +26,6 @@ from statecore.spec.model import (
     NO_CHANGELOG,
     UNKNOWN_CHANGELOG,
     ApplicationSpec,
-    ProcessingGuarantee,
     StoreSpec,
     retention_of,
     segment_interval_of,
@@ -72,10 +71,7 @@ def _of_rows(store: StoreSnapshot, declared: StoreSpec, spec: ApplicationSpec) -
         yield Difference("segment interval", _duration(store.segment_interval_ms), _duration(interval))
     if store.retention_ms is not None and retention is not None and store.retention_ms < retention:
         yield Difference("retention", _duration(store.retention_ms), _duration(retention))
-    if (
-        spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-        and store.isolation == IsolationLevel.READ_UNCOMMITTED
-    ):
+    if spec.processing_guarantee.is_exactly_once and store.isolation == IsolationLevel.READ_UNCOMMITTED:
         yield Difference(GUARANTEE, "at_least_once (read_uncommitted)", spec.processing_guarantee.value)
 
 

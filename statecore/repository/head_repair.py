@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 
 from statecore.documents import DocumentType, parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
+from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
-from statecore.repository.manifest import MANIFEST, Manifest, min_known, new_bytes
+from statecore.repository.manifest import MANIFEST, Manifest, new_bytes
 from statecore.repository.repository import DESCRIPTOR_NAME, check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
 from statecore.repository.verification import CONCURRENT_REQUESTS, Damage, Verification

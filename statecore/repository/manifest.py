@@ -23,6 +23,7 @@ from typing import Any
 
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted
+from statecore.formats.integers import min_known
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Run, Segmentation, StoreDigest
@@ -133,9 +134,7 @@ class StoreSnapshot:
     @property
     def content(self) -> StoreDigest | None:
         """Digest of its rows; ``None`` where unknown."""
-        if self.rows is None or self.bytes is None or self.digest is None:
-            return None
-        return StoreDigest(self.rows, self.bytes, self.digest)
+        return StoreDigest.known(self.rows, self.bytes, self.digest)
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -281,12 +280,6 @@ def new_bytes(task_manifests: Iterable[TaskManifest], before: Iterable[TaskManif
     """Bytes of the files in task manifests that earlier ones do not name."""
     known = extents_of(before)
     return sum(extent.bytes for digest, extent in extents_of(task_manifests).items() if digest not in known)
-
-
-def min_known(values: Iterable[int | None]) -> int | None:
-    """The least value; ``None`` where one is unknown, or there is none."""
-    known = list(values)
-    return None if None in known else min((one for one in known if one is not None), default=None)
 
 
 def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, delete_retention_ms: int | None) -> bool:

@@ -29,12 +29,13 @@ from statecore import __version__
 from statecore.documents import encode_json, preserve_unknown
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.conflicts import Conflicts, PublicationRequest, Rebase
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
 from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.inherited_blobs import missing_blob_warnings
-from statecore.repository.manifest import MANIFEST, Manifest, TaskManifest, TaskManifestReference, min_known, new_bytes
+from statecore.repository.manifest import MANIFEST, Manifest, TaskManifest, TaskManifestReference, new_bytes
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
 from statecore.repository.snapshot_composition import ReadPosition, SnapshotComposition, compose, task_manifest_blob

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
 from statecore.errors import Corrupted, Invalid, StatecoreError
-from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.offsets import OFFSET_UNKNOWN, next_offset
 from statecore.formats.releases import GLOBAL
 from statecore.images.model import RunFormat
 from statecore.images.run_order import check_order, runs_of_one_partition
@@ -108,7 +108,7 @@ def _of_end(end: StoredEnd, store: StoreSnapshot, *, is_global: bool) -> Iterato
             yield f"{said}, which is not an offset"
         elif store.restored_by_kafka_streams:
             yield f"{said}, and is left to restore"
-        expected = end.offset if is_global else end.offset + 1
+        expected = next_offset(end.offset, is_global=is_global)
     if end.end != expected:
         yield f"{said}, and that its data end before {end.end}"
 

@@ -50,10 +50,14 @@ class ProcessingGuarantee(StrEnum):
     EXACTLY_ONCE_V2 = "exactly_once_v2"
 
     @property
+    def is_exactly_once(self) -> bool:
+        """Whether offsets and records are committed in transactions."""
+        return self is ProcessingGuarantee.EXACTLY_ONCE_V2
+
+    @property
     def isolation(self) -> IsolationLevel:
         """Isolation of Kafka Streams' restore consumer: read_committed under exactly-once only."""
-        is_exactly_once = self is ProcessingGuarantee.EXACTLY_ONCE_V2
-        return IsolationLevel.READ_COMMITTED if is_exactly_once else IsolationLevel.READ_UNCOMMITTED
+        return IsolationLevel.READ_COMMITTED if self.is_exactly_once else IsolationLevel.READ_UNCOMMITTED
 
 
 @dataclass(frozen=True)

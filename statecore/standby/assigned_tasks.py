@@ -15,7 +15,6 @@ publishes anything else (:class:`statecore.standby.group_member.AssignmentResult
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +30,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
 from statecore.standby.assignment.model import AssignmentSettings
 from statecore.standby.group_member import AssignmentResult, GroupMember, GroupSettings
+from statecore.standby.log_dedup import Messages
 from statecore.standby.request import StandbyRequest
 from statecore.standby.state_cleaner import CleanupSettings, clean_unowned, removable_tasks
 from statecore.standby.task_manager import TaskManager
@@ -41,8 +41,6 @@ from statecore.tasks.offset_sums import TaskSum, offset_sum
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.startup_tasks import CorruptTask, StartupTasks
 from statecore.tasks.task_stores import standby_stores
-
-_NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
 
 class AssignedTasks:
@@ -80,7 +78,7 @@ class AssignedTasks:
         self._has_assignment = False
         self._elsewhere: Mapping[str, int] = {}
         self._next_unowned_check = 0.0  # Time of the next check for unowned tasks
-        self._last_messages: dict[str, dict[str, str]] = {}
+        self._messages = Messages(say)
 
     def start(self) -> None:
         """Inspect the tasks on disk, open up to the configured number of databases, and prepare to join."""
@@ -127,9 +125,9 @@ class AssignedTasks:
         if self._pending is None:
             try:
                 self._pending = self._joined.poll(timeout)
-                self._last_messages.pop("group", None)
+                self._messages.changes("group", {})
             except Retryable as error:
-                self._emit_changes("group", {"": str(error)})
+                self._messages.changes("group", {"": str(error)})
                 self._sleep(timeout)
         return self.has_pending_assignment
 
@@ -161,7 +159,7 @@ class AssignedTasks:
                 self._startup.close_rest()
             except StatecoreError as error:
                 self._say(f"A task that is assigned to other processes could not be closed: {error}")
-        self._emit_changes("assigned", {task: f"Task {task}: {why}" for task, why in assigned.errors.items()})
+        self._messages.changes("assigned", {task: f"Task {task}: {why}" for task, why in assigned.errors.items()})
         self.publish()
         if assigned.is_new:
             self._clean()
@@ -210,8 +208,8 @@ class AssignedTasks:
         for task, path in done.moved_away.items():
             self._on_disk.pop(task, None)
             self._say(f"Task {task} is moved to {path} for a week: other processes may have less of it.")
-        self._emit_changes("stays", {task: f"Task {task} stays here: {why}" for task, why in done.kept.items()})
-        self._emit_changes(
+        self._messages.changes("stays", {task: f"Task {task} stays here: {why}" for task, why in done.kept.items()})
+        self._messages.changes(
             "left",
             {task: f"Task {task} is moved away, but not deleted yet: {why}" for task, why in done.failed.items()},
         )
@@ -273,7 +271,7 @@ class AssignedTasks:
         """End sum of the followed changelogs of every task."""
         found = find_eligible_tasks(self._spec, self._cluster)
         refused = {name: f"Task {name} is followed by no process: {error}" for name, error in found.refused.items()}
-        self._emit_changes("refused", refused)
+        self._messages.changes("refused", refused)
         followed = found.stores
         ends = self._ask_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
         self._log_ends = {changelog: found.log.log_end for changelog, found in ends.items()}
@@ -282,14 +280,6 @@ class AssignedTasks:
             name for name, stores in followed.items() if any(store.changelog in shortened for store in stores)
         )
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
-
-    def _emit_changes(self, kind: str, words: Mapping[str, str]) -> None:
-        """Emit messages that changed since the last call; a change of numbers only (offsets) does not count."""
-        before = self._last_messages.get(kind, {})
-        self._last_messages[kind] = now = {name: _NUMBERS.sub("", text) for name, text in words.items()}
-        for name, text in words.items():
-            if before.get(name) != now[name]:
-                self._say(text)
 
 
 def _describe_corrupt(corrupt: CorruptTask) -> str:

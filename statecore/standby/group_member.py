@@ -68,9 +68,6 @@ class AssignmentResult:
     # previous assignment of a static member
     is_new: bool = False
 
-    def tasks(self, role: Role) -> frozenset[str]:
-        return frozenset(task for task, given in self.roles.items() if given is role)
-
 
 @dataclass(frozen=True)
 class ReceivedAssignment:

@@ -6,13 +6,16 @@ hide what an operator has to read.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from statecore.errors import StatecoreError
 from statecore.progress import Clock
 from statecore.standby.report import StandbyReport
 from statecore.words import shortened_list
+
+_NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
 
 class Messages:
@@ -22,6 +25,7 @@ class Messages:
         self._say = say
         self._problems: dict[str, str] = {}
         self._recovered: list[str] = []
+        self._last: dict[str, dict[str, str]] = {}
         self._are_unreachable = False
 
     def brokers_unreachable(self, error: StatecoreError) -> None:
@@ -57,6 +61,14 @@ class Messages:
     def forget(self, task: str) -> None:
         """A task was removed."""
         self._problems.pop(task, None)
+
+    def changes(self, kind: str, texts: Mapping[str, str]) -> None:
+        """Emit the texts of a kind that changed since the last call, by name; numbers (offsets) are not compared."""
+        before = self._last.get(kind, {})
+        self._last[kind] = now = {name: _NUMBERS.sub("", text) for name, text in texts.items()}
+        for name, text in texts.items():
+            if before.get(name) != now[name]:
+                self._say(text)
 
     def end_round(self) -> None:
         """Report the tasks that recovered in this round."""

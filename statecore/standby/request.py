@@ -22,7 +22,7 @@ from statecore.standby.assignment.model import AssignmentSettings
 DEFAULT_INTERVAL_MS = 30_000  # Default of Kafka Streams' commit.interval.ms
 
 
-GROUP_SECTION = "Fleet"  # Section of the options of a group
+GROUP_SECTION = "Group"  # Section of the options of a group
 DEFAULT_SESSION_MS = 45_000  # Default of a Kafka consumer's session.timeout.ms
 
 _GROUP_FIELDS = (

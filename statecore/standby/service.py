@@ -76,8 +76,7 @@ def run_standby(
             bases.check_repository(stop)
         selection = None if request.group is not None else TaskSelection(request, spec, cluster, directory)
         with directory.lock():
-            if recovered := str(recover(directory, faults)):
-                say(recovered)
+            recover(directory, faults, say)
             now_ms = int(time.time() * 1000)
             for below in (CORRUPT, UNOWNED):
                 delete_expired(directory, below, now_ms)
@@ -113,7 +112,7 @@ class _Standby:
         metrics: Metrics,
     ) -> None:
         self._request, self._spec, self._directory = request, spec, directory
-        self._messages = RoundReports(on_report, request.interval / 1000)
+        self._round_reports = RoundReports(on_report, request.interval / 1000)
         self._manager, self._metrics = task_manager, metrics
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
@@ -168,7 +167,7 @@ class _Standby:
         self._rounds += 1
         self._manager.round(stopped)
         is_whole = not (self._manager.is_behind or self._manager.is_waiting)
-        self._messages.end_round(self._report(self._manager.report()), is_complete=is_whole)
+        self._round_reports.end_round(self._report(self._manager.report()), is_complete=is_whole)
 
     def _report(self, tasks: tuple[StandbyTaskReport, ...]) -> StandbyReport:
         return StandbyReport(

@@ -29,6 +29,7 @@ from statecore.filesystem import write_durably
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.file_trees import inode
 from statecore.statedir.work_directory import JOURNAL, RECORD
+from statecore.stores.rocksdb.directory import identity_of
 
 VERIFIED_JOURNAL = "verified.json"
 """In the staging directory: the verified form of the journal. Written before the swap, so that a full disk cannot stop
@@ -118,14 +119,6 @@ class Journal:
     def write(self, work_path: Path, name: str = JOURNAL) -> None:
         """Write the journal, or another file of that form, durably and atomically."""
         write_durably(work_path / name, _DOCUMENT.encode(self))
-
-
-def identity_of(database: Path) -> str:
-    """The identity RocksDB gave a database when it was created; empty if there is none."""
-    try:
-        return (database / "IDENTITY").read_text(errors="replace").strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
 
 
 def read_journal(work_path: Path) -> Journal | None:

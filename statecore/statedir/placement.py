@@ -201,10 +201,13 @@ def _refuse_unkeepable(directory: StateDirectory, journal: Journal) -> None:
 def recover(
     directory: StateDirectory,
     faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], object] | None = None,
     *,
     clock: Callable[[], float] = time.time,
 ) -> RecoveryReport:
     """Finish or undo what a killed job left, and delete its leftovers. Idempotent; call it first, under the lock.
+
+    The report is also given to ``say`` as one line, unless there is nothing that an operator has to know.
 
     The lock makes this process the only user but for backups, whose links have a lock of their own. So every other
     leftover belongs to a dead job. Staging that a retry may use is kept for a while.
@@ -220,7 +223,7 @@ def recover(
     def ended(as_: PlacementOutcome) -> tuple[str, ...]:
         return tuple(task for task, outcome in outcomes.items() if outcome is as_)
 
-    return RecoveryReport(
+    report = RecoveryReport(
         request_id=journal.request_id if journal is not None else "",
         placed=ended(PlacementOutcome.PLACED),
         put_back=ended(PlacementOutcome.PUT_BACK),
@@ -229,6 +232,9 @@ def recover(
         undeletable=stuck,
         work_path=work,
     )
+    if say is not None and (line := str(report)):
+        say(line)
+    return report
 
 
 def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, PlacementOutcome]) -> None:

@@ -201,7 +201,7 @@ def placement_notes(
     guarantee: ProcessingGuarantee,
 ) -> list[str]:
     """:attr:`PlacementPlan.notes` of a placement that is not planned yet; needs no lock."""
-    exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    exactly_once = guarantee.is_exactly_once
     restored: dict[str, set[str]] = {}
     for image in images:
         restored.setdefault(image.task, set()).add(image.store)
@@ -245,7 +245,7 @@ class _TaskPlanner:
     ) -> None:
         self.task, self.live = task, live
         self.restored, self.replace = restored, replace
-        self.exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self.exactly_once = guarantee.is_exactly_once
         self.declared = {sibling.store: sibling for sibling in declared}
         self.names = {image.store for image in restored}
         self.custom = CustomStores(live, declared, self.names, self.exactly_once)

@@ -21,13 +21,13 @@ from statecore.progress import Progress
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_ownership import FileOwnership
 from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_tree, move, remove_tree
-from statecore.statedir.journal import JournalTask, PlacedStore, identity_of
+from statecore.statedir.journal import JournalTask, PlacedStore
 from statecore.statedir.placement_plan import TaskPlan
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import databases_of
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb.directory import CONFIG_FILE
+from statecore.stores.rocksdb.directory import CONFIG_FILE, identity_of
 
 
 class TaskAssembly:

@@ -72,7 +72,7 @@ class CommitSettings:
         Raises:
             Invalid: a value is not a whole number, or too small.
         """
-        exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        exactly_once = guarantee.is_exactly_once
         default = EXACTLY_ONCE_INTERVAL_MS if exactly_once else AT_LEAST_ONCE_INTERVAL_MS
         return cls(
             number(properties, INTERVAL_PROPERTY, default),

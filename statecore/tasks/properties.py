@@ -28,7 +28,6 @@ from statecore.errors import Invalid
 from statecore.filesystem import AnyPath, validated_path
 from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
-from statecore.isolation import IsolationLevel
 from statecore.spec.java_properties import JavaConfiguration, load_properties, translate
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.settings import StoreSettings
@@ -91,7 +90,6 @@ class ProcessorSettings:
             raise error.restated(error.what, action="Do what each line says.") from error
         kafka = _expanded(java, {**environ, **java.secrets})
         guarantee = java.processing_guarantee or ProcessingGuarantee.AT_LEAST_ONCE
-        exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         commit = CommitSettings.from_properties(given, guarantee)
         default = CheckpointSettings()
         return cls(
@@ -102,14 +100,9 @@ class ProcessorSettings:
             commit,
             CheckpointSettings(number(given, INTERVAL_PROPERTY, default.interval_ms)),
             StoreSettings(uncommitted_max_bytes=commit.uncommitted_max_bytes),
-            RestoreSettings(IsolationLevel.READ_COMMITTED if exactly_once else IsolationLevel.READ_UNCOMMITTED),
+            RestoreSettings(guarantee.isolation),
             kafka,
         )
-
-    @property
-    def exactly_once(self) -> bool:
-        """Whether the guarantee is ``exactly_once_v2``."""
-        return self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
     def changelog(self, store: str, partition: int) -> TopicPartition:
         """A store's changelog partition (``ProcessorStateManager.storeChangelogTopic``)."""

@@ -316,7 +316,7 @@ class StandbyStore:
 
     def _open_database(self, segment: int | None, path: Path) -> None:
         self._databases[segment] = self._open_rocksdb(path)
-        self._identities[segment] = identity_of(path)
+        self._identities[segment] = identity_of(path, ignore_errors=True)
 
     def _open_rocksdb(self, path: Path) -> RocksDBStore:
         store = RocksDBStore(

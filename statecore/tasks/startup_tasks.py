@@ -24,7 +24,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import KEPT_MS, Quarantined, delete_expired, quarantine_task, quarantined
@@ -188,7 +188,7 @@ class StartupTasks(Generic[OpenedTask]):
             fits = not self._is_full and self._databases + found.databases <= self._settings.max_open_databases
             if found.databases and fits:
                 self._open_standby(task, found.databases)
-            elif found.databases and self._exactly_once:
+            elif found.databases and self._spec.processing_guarantee.is_exactly_once:
                 self._check_closed(task)
 
     def _open_standby(self, task: str, count: int) -> None:
@@ -200,7 +200,7 @@ class StartupTasks(Generic[OpenedTask]):
         except Capacity as error:
             _LOG.warning("Task %s and those after it are read closed and not opened yet: %s", task, error)
             self._is_full = True
-            if self._exactly_once:
+            if self._spec.processing_guarantee.is_exactly_once:
                 self._check_closed(task)
             return
         except StatecoreError as error:
@@ -225,12 +225,8 @@ class StartupTasks(Generic[OpenedTask]):
                 what = f"{unclean} was not closed cleanly, so its rows may be ahead of its offset."
                 self._handle_corrupt(task, Corrupted(what, code="not-closed-cleanly", action=_RESTORE_IT, task=task))
 
-    @property
-    def _exactly_once(self) -> bool:
-        return self._spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-
     def _handle_corrupt(self, task: str, error: Corrupted) -> None:
-        if not self._exactly_once or self._has_unlogged_rows(task):
+        if not self._spec.processing_guarantee.is_exactly_once or self._has_unlogged_rows(task):
             self._refused[task] = error
             return
         copy, unknown = self._snapshot_of(task)

@@ -36,7 +36,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, is_source, task_of, undecided_note
+from statecore.spec.model import ApplicationSpec, StoreSpec, is_source, task_of, undecided_note
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.journal import read_journal
 from statecore.statedir.placement import recover
@@ -132,7 +132,7 @@ class TaskStores:
                 action="Name tasks that have stores; statecore inspect shows them.",
                 task=task,
             )
-        exactly_once = self._exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        exactly_once = self._exactly_once = spec.processing_guarantee.is_exactly_once
         self._stores = {
             one.name: StandbyStore(
                 one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults

@@ -18,7 +18,7 @@ from statecore.formats.kinds import StoreKind
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.config_setter import CONFIG_SETTER, config_setter
-from tests.harness.fed import FedApplication, eventually
+from tests.harness.fed_application import FedApplication, eventually
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.java_source import compile_class
 from tests.harness.kinds import PLAIN, TRANSACTIONAL, KindsApplication

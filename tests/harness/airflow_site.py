@@ -21,7 +21,7 @@ import pytest
 from demo.airflow_client import call
 from demo.airflow_server import ROOT, AirflowServer
 from tests.harness import s3_server
-from tests.harness.keeper import started_at
+from tests.harness.process_guard import started_at
 from tests.harness.spark_cluster import EXECUTORS_COME
 
 SPARK_CONN = "spark_of_the_site"

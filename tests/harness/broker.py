@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.harness import archives, jars, keeper
+from tests.harness import archives, jars, process_guard
 
 SETTINGS: dict[str, str] = {
     "auto.create.topics.enable": "false",
@@ -151,7 +151,7 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Process id of the JVM (or of its keeper, which hands signals on)."""
+        """Process id of the JVM (or of its guard, which hands signals on)."""
         return int(self._record()["pid"])
 
     @property
@@ -163,7 +163,7 @@ class Broker:
             return False
         if self._child is not None:
             self._child.poll()  # reaps it: a zombie is not a broker
-        return keeper.started_at(int(record["pid"])) == str(record["started_at"])
+        return process_guard.started_at(int(record["pid"])) == str(record["started_at"])
 
     @classmethod
     def attach(cls, directory: Path) -> Broker | None:
@@ -201,7 +201,7 @@ class Broker:
             self.kill()
 
     def detach(self) -> None:
-        """Lets the broker outlive this object: it is somebody else's to stop (``attach``), or its keeper's."""
+        """Lets the broker outlive this object: it is somebody else's to stop (``attach``), or its guard's."""
         if self._child is not None:
             self._child.returncode = 0  # else Popen warns, when it is collected, of a child that is left behind
             self._child = None
@@ -210,7 +210,7 @@ class Broker:
         """Ends the broker at once (SIGKILL), as when a machine is lost."""
         if not self.running:
             return
-        # The session holds the JVM and, where there is one, its keeper: both were started by start().
+        # The session holds the JVM and, where there is one, its guard: both were started by start().
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._wait_until_gone(_STOP_SECONDS)
@@ -221,7 +221,7 @@ class Broker:
         Some go on for a moment after the signal was sent, for longer on a busy machine, and answer.
         """
         if self.owner is not None:
-            raise RuntimeError("the signal would stop its keeper: freeze a broker that this test has started")
+            raise RuntimeError("the signal would stop its guard: freeze a broker that this test has started")
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + _STOP_SECONDS
         while any(state not in "TtZX" for state in self._thread_states()):
@@ -287,14 +287,14 @@ class Broker:
             *("-cp", jars.classpath(), "kafka.Kafka", str(self.directory / "broker.properties")),
         ]
         if self.owner is not None:
-            command = keeper.command_line(self.owner, command)
+            command = process_guard.command_line(self.owner, command)
         with self.log_file.open("wb") as log:
             self._child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.directory
             )
         record = {
             "pid": self._child.pid,
-            "started_at": keeper.started_at(self._child.pid),
+            "started_at": process_guard.started_at(self._child.pid),
             "port": port,
             "controller_port": controller_port,
             "listeners": listeners,

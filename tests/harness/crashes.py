@@ -5,7 +5,7 @@ Each lets a ``VersionedApplication`` live until the moment and says what it answ
 
 from __future__ import annotations
 
-from tests.harness.fed import Answers
+from tests.harness.fed_application import Answers
 from tests.harness.fleet import VersionedApplication
 from tests.harness.flushing import flush, flush_global
 

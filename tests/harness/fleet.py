@@ -33,7 +33,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.harness import jars, topics
-from tests.harness.fed import PARTITIONS, Answers, FedApplication, eventually, restored, table
+from tests.harness.fed_application import PARTITIONS, Answers, FedApplication, eventually, restored, table
 from tests.harness.feeds import Portion
 from tests.harness.flushing import flush
 from tests.harness.kinds import KindsApplication

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.harness import directory
-from tests.harness.fed import FedApplication
+from tests.harness.fed_application import FedApplication
 from tests.harness.kinds import TRANSACTIONAL, KindsApplication
 from tests.harness.streams import StreamsJvm
 

@@ -13,7 +13,7 @@ from statecore.jobs.restore.run import run_restore
 from statecore.spark.engine import SparkEngine
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
-from tests.harness.fed import PARTITIONS, Answers, FedApplication, Rows, eventually, restored, table
+from tests.harness.fed_application import PARTITIONS, Answers, FedApplication, Rows, eventually, restored, table
 from tests.harness.kinds import KindsApplication
 from tests.harness.streams import StreamsApplication, StreamsJvm
 

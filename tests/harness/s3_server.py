@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.objectstore.s3_location import S3Location
-from tests.harness import keeper, versitygw
+from tests.harness import process_guard, versitygw
 from tests.harness.broker import free_ports
 
 ACCESS, SECRET, REGION = "tests", "a secret of the tests", "us-east-1"
@@ -66,7 +66,7 @@ class S3Server:
             command = [str(versitygw.program()), "--port", f"127.0.0.1:{port}", *self._users(), "posix", str(data)]
             with log.open("wb") as said:
                 self._child = subprocess.Popen(
-                    command if self.stays else keeper.command_line(os.getpid(), command),
+                    command if self.stays else process_guard.command_line(os.getpid(), command),
                     env={**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET},
                     stdout=said,
                     stderr=subprocess.STDOUT,
@@ -76,7 +76,7 @@ class S3Server:
                 self.endpoint = f"http://127.0.0.1:{port}"
                 if self.stays:
                     pid = self._child.pid
-                    record = {"pid": pid, "started_at": keeper.started_at(pid), "endpoint": self.endpoint}
+                    record = {"pid": pid, "started_at": process_guard.started_at(pid), "endpoint": self.endpoint}
                     (self.root / "s3.json").write_text(json.dumps(record))
                 return self
             self.stop()

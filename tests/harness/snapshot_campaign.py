@@ -6,7 +6,7 @@ offsets. At its end real Kafka Streams restores the same changelogs by itself, o
 
     campaign = Campaign(seed, broker, jvm, scratch, url)
     campaign.live(3, STEPS)             # each round: every one of STEPS, or not, as chance has it
-    judge(campaign)                     # Kafka Streams
+    validate(campaign)                  # Kafka Streams
     go_on(campaign)                     # and what it leaves is published and fetched, too
 
 The seed decides everything but the clock, so a campaign that fails is run again by its seed. Whoever makes another step

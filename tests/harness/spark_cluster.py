@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.harness import keeper
+from tests.harness import process_guard
 
 SPARK_HOME = Path(find_spec("pyspark").origin or "").parent  # type: ignore[union-attr]
 START_SECONDS = 600.0
@@ -132,7 +132,7 @@ class SparkCluster:
                 daemon.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(daemon.pid, signal.SIGKILL)  # keeper and daemon, in a session of their own
+                    os.killpg(daemon.pid, signal.SIGKILL)  # guard and daemon, in a session of their own
                 daemon.wait()
 
     def status(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class SparkCluster:
         java = {name: value for name, value in os.environ.items() if name == "JAVA_HOME"}
         with self._log(name).open("wb") as log:
             self._daemons[name] = subprocess.Popen(
-                keeper.command_line(self._owner, command),
+                process_guard.command_line(self._owner, command),
                 env={
                     **java,
                     "PATH": self._path,

@@ -16,8 +16,8 @@ from statecore.tasks.active_task import ActiveTask, TaskState
 from statecore.tasks.commit_policy import CommitSettings
 from statecore.tasks.task_stores import TaskStores
 from tests.harness.broker import SOON_BACK, Broker
+from tests.harness.case_selection import one_of
 from tests.harness.modes import AT_LEAST_ONCE
-from tests.harness.tiers import one_of
 from tests.integration.active_process import Member
 from tests.integration.active_world import EXACTLY_ONCE, World
 from tests.unit.tasks.counting import COUNTS

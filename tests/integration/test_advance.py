@@ -32,11 +32,11 @@ from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
-from tests.harness.shop import AT_LEAST_ONCE, EXACTLY_ONCE, PLAIN, Shop
+from tests.harness.shop_application import AT_LEAST_ONCE, EXACTLY_ONCE, PLAIN, Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
-from tests.harness.tiers import one_of
 from tests.harness.verify_image import verify_image
 
 pytestmark = pytest.mark.integration

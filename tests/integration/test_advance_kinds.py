@@ -15,12 +15,12 @@ from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.feeds import EVENTS, MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindsApplication
 from tests.harness.modes import MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import one_of
 from tests.integration.test_every_kind import valid_now
 
 pytestmark = pytest.mark.integration

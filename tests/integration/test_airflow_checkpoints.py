@@ -25,7 +25,7 @@ from statecore.repository.head import SnapshotEntry
 from tests.harness import s3_server, topics
 from tests.harness.airflow_site import LOCAL, SPARK_FROM, AirflowSite, airflow_site, events_of, stores_page
 from tests.harness.broker import Broker
-from tests.harness.keeper import started_at
+from tests.harness.process_guard import started_at
 from tests.integration.test_airflow_snapshots import said_by
 from tests.unit.airflow.stub import spec
 

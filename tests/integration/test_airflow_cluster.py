@@ -15,7 +15,7 @@ import pytest
 from demo.airflow_server import AirflowServer
 from tests.harness.airflow_site import AirflowSite
 from tests.harness.broker import Broker
-from tests.harness.small import small_application
+from tests.harness.small_application import small_application
 from tests.harness.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]

@@ -35,7 +35,7 @@ from tests.harness.flushing import flush
 from tests.harness.kinds import PLAIN, KindsApplication
 from tests.harness.raising import raises
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
-from tests.harness.shop import Shop
+from tests.harness.shop_application import Shop
 from tests.harness.streams import StreamsJvm, leave_group
 from tests.harness.tables import World
 from tests.harness.topics import Record

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from bench.ceiling import drain
 from bench.changelog import ChangelogSize, fill
 from bench.codecs import CODECS
 from bench.shapes import Shape
+from bench.throughput_ceiling import drain
 from tests.harness.broker import Broker
 
 pytestmark = pytest.mark.integration

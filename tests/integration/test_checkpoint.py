@@ -27,9 +27,9 @@ from statecore.jobs.restore.run import run_restore
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
-from tests.harness.shop import CLICKS, EXACTLY_ONCE, PLAIN, Shop
-from tests.harness.tiers import one_of
+from tests.harness.shop_application import CLICKS, EXACTLY_ONCE, PLAIN, Shop
 
 pytestmark = pytest.mark.integration
 

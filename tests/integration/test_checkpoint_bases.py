@@ -24,12 +24,12 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.report import RestoreReport
 from tests.harness import topics
-from tests.harness.between import Between
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.cluster import BrokerCluster
+from tests.harness.fault_action import FaultAction
 from tests.harness.raising import raises
-from tests.harness.shop import PLAIN, Shop
-from tests.harness.tiers import one_of
+from tests.harness.shop_application import PLAIN, Shop
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -236,7 +236,7 @@ def test_a_base_is_refused_if_records_after_its_end_were_deleted(broker: Broker,
         delete()
         report, said = said_of(shop)
     else:
-        report, said = said_of(shop, faults=Between("checkpoint.after-plan", delete))
+        report, said = said_of(shop, faults=FaultAction("checkpoint.after-plan", delete))
     assert advanced(report) == ("", 6, 7)
     assert f"not advanced from {base}" in said
     assert f": {shop.changelog()}-0 beg" in said

@@ -23,11 +23,11 @@ from statecore.metrics import CHECKPOINT_SUCCESS, SNAPSHOT_READ_AT
 from statecore.repository.head import HEAD
 from statecore.repository.manifest import MANIFEST
 from statecore.spec.model import CHECKPOINT_INTERVAL
-from tests.harness.between import Between
 from tests.harness.broker import SOON_BACK, Broker
 from tests.harness.collector import Collector
+from tests.harness.fault_action import FaultAction
 from tests.harness.raising import code_said, raises
-from tests.harness.shop import Shop
+from tests.harness.shop_application import Shop
 
 pytestmark = pytest.mark.integration
 
@@ -277,7 +277,7 @@ def test_a_rolled_back_head_fences_running_jobs_and_is_the_base_of_the_next(
     for point in ("checkpoint.after-runs", "publish.before-head"):
         newer = head.read_bytes()
         with raises(Fenced, "publication-conflict", reason="head-reverted"):
-            shop.checkpoint(faults=Between(point, rolled_back))
+            shop.checkpoint(faults=FaultAction(point, rolled_back))
         assert head.read_bytes() == older, "nothing was published by halves"
         head.write_bytes(newer)
     rolled_back()

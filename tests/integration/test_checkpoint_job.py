@@ -23,7 +23,7 @@ from statecore.progress import MACHINE_PREFIX
 from statecore.repository.repository import create_repository
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
-from tests.harness.shop import Shop
+from tests.harness.shop_application import Shop
 from tests.unit.airflow.stub import spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

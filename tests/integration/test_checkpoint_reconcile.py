@@ -26,11 +26,11 @@ from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
-from tests.harness.between import Between
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
+from tests.harness.fault_action import FaultAction
 from tests.harness.job_contexts import context_of
-from tests.harness.shop import Shop
-from tests.harness.tiers import one_of
+from tests.harness.shop_application import Shop
 from tests.harness.topics import Record
 from tests.integration.test_tail_evidence import configure
 
@@ -343,7 +343,7 @@ def test_snapshots_published_during_a_reconciliation_stay_correct(shop: Compacte
             shop.write(30, only=["plain"])
         assert set(bases_of(shop.checkpoint(stores=("plain",), compact=False)).values()) == {""}
 
-    report = shop.reconcile(stores=("plain",), faults=Between("reconcile.after-files", publish))
+    report = shop.reconcile(stores=("plain",), faults=FaultAction("reconcile.after-files", publish))
     assert shop.snapshots()[1 if report.published is None else 2] == before
     assert (report.published is None) == (other != "a compaction"), "what others have is not put twice"
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())

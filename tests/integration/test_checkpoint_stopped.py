@@ -17,16 +17,16 @@ from urllib.parse import urlsplit
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from bench.asked import Asked
+from bench.s3_request_log import RequestLog
 from statecore.errors import Fenced, Retryable
 from statecore.faults import CHECKPOINT_POINTS, PUBLISH_POINTS, VARIABLE
 from statecore.jobs.planning.request_files import request_name
 from tests.harness import faulty_http, s3_server, topics
-from tests.harness.between import Between
 from tests.harness.broker import SOON_BACK, Broker
+from tests.harness.case_selection import one_of
+from tests.harness.fault_action import FaultAction
 from tests.harness.s3_server import S3Server
-from tests.harness.shop import Shop
-from tests.harness.tiers import one_of
+from tests.harness.shop_application import Shop
 
 pytestmark = pytest.mark.integration
 
@@ -94,7 +94,7 @@ def test_after_a_kill_at_any_point_a_retry_publishes_the_same_once_and_moves_no_
         assert killed.returncode == -signal.SIGKILL, (point, said)
         shop.write(10)
         before = files(shop)
-        asked = Asked(server.root / "server.log")
+        asked = RequestLog(server.root / "server.log")
         report = shop.checkpoint(request_id=point, compact=False)
         has_published = point in ("publish.after-head", "checkpoint.after-publication")
         assert (asked.counts()["PUT"] == 0) == has_published
@@ -118,12 +118,12 @@ def test_after_a_kill_at_any_point_a_retry_publishes_the_same_once_and_moves_no_
 def test_a_checkpoint_puts_plan_pack_task_manifests_manifest_and_head_only_for_changes(
     shop: Shop, server: S3Server
 ) -> None:
-    asked = Asked(server.root / "server.log")
+    asked = RequestLog(server.root / "server.log")
     assert shop.checkpoint().published is None
     counts = asked.counts()
     assert (counts["PUT"], counts["POST"], counts["LIST"]) == (0, 0, 0), counts
     shop.write(40)
-    asked = Asked(server.root / "server.log")
+    asked = RequestLog(server.root / "server.log")
     assert shop.checkpoint(compact=False).published is not None
     counts = asked.counts()
     assert (counts["PUT"], counts["POST"], counts["LIST"]) == (5, 0, 0), counts
@@ -155,7 +155,7 @@ def test_a_broker_that_goes_away_before_the_tails_are_read_is_waited_for_by_a_re
         shop.checkpoint()
         shop.write(40)
         with pytest.raises(Retryable):
-            shop.checkpoint(request_id="r", timeout=1.0, faults=Between("checkpoint.after-plan", broker.kill))
+            shop.checkpoint(request_id="r", timeout=1.0, faults=FaultAction("checkpoint.after-plan", broker.kill))
         assert len(shop.snapshots()) == 1
         with pytest.raises(Retryable):
             shop.checkpoint(request_id="r", timeout=1.0)
@@ -180,7 +180,7 @@ def test_an_object_store_that_goes_away_is_waited_for_by_a_retry(
         before = shop.snapshots()
         shop.write(40)
         with pytest.raises(Retryable):
-            shop.checkpoint(request_id=point, faults=Between(point, server.stop))
+            shop.checkpoint(request_id=point, faults=FaultAction(point, server.stop))
         server.start()
         proxy.target = urlsplit(server.endpoint)
         assert shop.snapshots() == before

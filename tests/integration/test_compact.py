@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.asked import Asked
+from bench.s3_request_log import RequestLog
 from statecore.faults import VARIABLE
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.compact.report import CompactionOutcome
 from tests.harness import s3_server
+from tests.harness.case_selection import one_of
 from tests.harness.s3_server import S3Server
-from tests.harness.tiers import one_of
 from tests.unit.jobs.compact.compacting import At, Farm, old_rows, some_rows, spec_of
 
 pytestmark = pytest.mark.integration
@@ -57,7 +57,7 @@ def test_a_compaction_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: F
     for number in range(10, 13):
         farm.checkpoint({at: some_rows(number, of=at.task) for at in ATS})
     app_repository = farm.app_repository
-    asked = Asked(server.root / "server.log")
+    asked = RequestLog(server.root / "server.log")
     before = farm.runs(ATS[0])
     counted = asked.counts()
     done = farm.fold(carries_digests=False)

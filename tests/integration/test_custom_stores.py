@@ -22,13 +22,13 @@ from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import directory
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.custom_stores import file_supplier, wrapped_supplier
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE
 from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]

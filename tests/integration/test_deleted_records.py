@@ -13,9 +13,9 @@ from statecore.faults import FaultPoints
 from statecore.jobs.engine.in_process import InProcessEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, World
-from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 

@@ -36,8 +36,8 @@ from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.task_stores import TaskStores
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.shop import PLAIN, Found, Shop
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
+from tests.harness.shop_application import PLAIN, Found, Shop
 from tests.integration.test_checkpoint_bases import DAY, HELD_BACK, SHORT, compact, configure
 
 pytestmark = pytest.mark.integration

@@ -33,7 +33,7 @@ from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS
 from tests.harness.kinds import PLAIN
 from tests.harness.rebuilding import PARTITIONS, KindsWorld
-from tests.harness.shop import Shop
+from tests.harness.shop_application import Shop
 from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster
 from tests.harness.streams import StreamsJvm
 

@@ -108,7 +108,7 @@ def test_inspect_sees_every_store_while_the_application_runs(looked: Looked) -> 
     declared = {case.store for case in looked.world.kinds.cases if case.kind != "in-memory"}
     assert {store["store"] for store in found["stores"]} == declared
     for store in found["stores"]:
-        assert not [one for one in store["trouble"] if "no segment" not in one]
+        assert not [one for one in store["problems"] if "no segment" not in one]
 
 
 @pytest.mark.parametrize("looked", APPLICATIONS, indirect=True)
@@ -127,7 +127,7 @@ def test_inspect_agrees_with_the_rows_and_offsets_of_a_closed_application(looked
         if store["rows"]:
             assert store["kind"] == kinds[store["store"]]
             assert len(store["offsets"]) == (PARTITIONS if store["task"] == "global" else 1)
-            assert not store["trouble"]
+            assert not store["problems"]
     assert sorted((path, path.stat().st_mtime_ns) for path in world.directory.rglob("*")) == before
 
 

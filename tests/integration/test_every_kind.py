@@ -28,11 +28,11 @@ from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
 from tests.harness import directory
 from tests.harness.broker import Broker
+from tests.harness.case_selection import those_of
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindsApplication
 from tests.harness.modes import COVERING, MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import those_of
 
 pytestmark = pytest.mark.integration
 

@@ -26,7 +26,8 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import store_places
 from statecore.stores.legacy_offsets import read_offsets
 from tests.harness.broker import Broker
-from tests.harness.damaging import (
+from tests.harness.case_selection import one_of
+from tests.harness.damage_functions import (
     change_offsets,
     manifest_of,
     offsets_of,
@@ -43,7 +44,6 @@ from tests.harness.modes import EXACTLY_ONCE
 from tests.harness.rebuilding import KindsWorld
 from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsFailed, StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration

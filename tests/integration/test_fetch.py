@@ -22,11 +22,11 @@ from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
 from tests.harness import s3_server, topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
-from tests.harness.shop import Shop
+from tests.harness.shop_application import Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Lived, World
-from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness import topics
+from tests.harness.case_selection import one_of
 from tests.harness.crashes import DISAGREEING, PARTITION, segments_in_disagreement
-from tests.harness.fed import Answers
+from tests.harness.fed_application import Answers
 from tests.harness.fleet import GUARANTEES, NEWEST, VERSIONS, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
-from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ import pytest
 
 from demo import flights
 from demo.application import FlightsApplication, StoreState, create_topics
-from tests.harness import directory, keeper, topics
+from tests.harness import directory, process_guard, topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker, BrokerFailed
 from tests.harness.snapshot_content import differences
@@ -204,7 +204,7 @@ def test_the_broker_is_found_by_another_process_and_refuses_a_second_start(broke
 def test_a_broker_ends_with_the_process_that_wanted_it(tmp_path: Path) -> None:
     owner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     kept = subprocess.Popen(
-        keeper.command_line(
+        process_guard.command_line(
             owner.pid, [sys.executable, "-c", f"open({str(tmp_path / 'up')!r}, 'w'); import time; time.sleep(600)"]
         ),
         start_new_session=True,

@@ -13,13 +13,13 @@ from statecore.jobs.planning.plan import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.spark.engine import SparkEngine
 from tests.harness.broker import Broker
+from tests.harness.case_selection import those_of
 from tests.harness.corpus import Corpus, shared
 from tests.harness.feeds import CHANGED, MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindCase
 from tests.harness.modes import AT_LEAST_ONCE, COVERING, EXACTLY_ONCE, MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import those_of
 
 pytestmark = [
     pytest.mark.integration,

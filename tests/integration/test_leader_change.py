@@ -21,11 +21,11 @@ from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.bases import base_of, why_hopeless
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.cluster import BrokerCluster
 from tests.harness.on_spark import run_restore
 from tests.harness.raising import raises
 from tests.harness.reading import Row, columnar, joined, plain
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]

@@ -22,9 +22,9 @@ from statecore.tasks.task_offsets import NextReader, TaskOffsets, TaskStore
 from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
 from tests.harness.streams import StreamsApplication, StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 from tests.integration import test_grace_buffer as grace
 

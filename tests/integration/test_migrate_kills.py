@@ -18,11 +18,11 @@ from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.spec.model import ProcessingGuarantee
 from tests.golden.directories import unpacked
+from tests.harness.case_selection import one_of, three_of
 from tests.harness.command import statecore
 from tests.harness.directory import Families, read_application
 from tests.harness.fleet import NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
-from tests.harness.tiers import one_of, three_of
 
 pytestmark = [pytest.mark.integration]
 

@@ -17,14 +17,14 @@ from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, RELEASES
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.statedir.file_trees import fingerprint, link_tree
-from tests.harness.fed import Answers
+from tests.harness.case_selection import one_of
+from tests.harness.fed_application import Answers
 from tests.harness.feeds import PUTS, Portion
 from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import EVERY, SMALL
 from tests.harness.flushing import flush
 from tests.harness.kinds import HEADERS, KindsApplication
 from tests.harness.modes import statuses
-from tests.harness.tiers import one_of
 
 pytestmark = [pytest.mark.integration]
 

@@ -34,9 +34,9 @@ from statecore.statedir.database_state import read_database_state
 from tests.harness import topics
 from tests.harness.applications import two_stores
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.queries import Row, StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]

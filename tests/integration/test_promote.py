@@ -29,7 +29,7 @@ from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL, SPARSE_WINDOWS
 from tests.harness.flushing import flush
 from tests.harness.kinds import KindsApplication
-from tests.harness.shop import Shop
+from tests.harness.shop_application import Shop
 
 pytestmark = [pytest.mark.integration]
 

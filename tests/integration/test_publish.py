@@ -28,8 +28,8 @@ from statecore.repository.manifest import Manifest, StoreSnapshot
 from statecore.repository.repository import create_repository
 from tests.harness import mounts, s3_server, topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 from tests.harness.verify_image import verify_image
 

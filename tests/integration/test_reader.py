@@ -24,8 +24,8 @@ from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import three_of
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
 from tests.unit.changelog.build import header_bytes
 
 pytestmark = pytest.mark.integration

@@ -22,7 +22,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.file_trees import fingerprint
 from statecore.stores.rocksdb.store import RocksDBStore
-from tests.harness import damaging, topics
+from tests.harness import damage_functions, topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SPAN
@@ -133,7 +133,7 @@ class World(KindsWorld):
 
 
 def files(application: Path, store: str) -> dict[str, bytes]:
-    database = damaging.database_of(application, store, "global")
+    database = damage_functions.database_of(application, store, "global")
     return {file.name: file.read_bytes() for file in database.glob("*.sst")}
 
 
@@ -164,7 +164,7 @@ def made_anew(world: World) -> None:
 
 
 def unknown(world: World) -> None:
-    damaging.change_offsets(damaging.database_of(world.directory, BROKEN, "global"), lambda _: -4)
+    damage_functions.change_offsets(damage_functions.database_of(world.directory, BROKEN, "global"), lambda _: -4)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_topic_that_was_emptied_takes_the_rows_away_only_when_that_is_approved
 @pytest.mark.full
 def test_a_store_of_another_topic_is_unsound_and_only_reported(world: World) -> None:
     """The spec may be what is wrong, so nothing is rebuilt; Kafka Streams reads the declared topic over the rows."""
-    database = damaging.database_of(world.directory, BROKEN, "global")
+    database = damage_functions.database_of(world.directory, BROKEN, "global")
     shutil.rmtree(database)
     with RocksDBStore(database, StoreKind.KEY_VALUE, create=True) as store:
         store.put_all([(b"ghost", b"of another topic")])
@@ -272,7 +272,7 @@ def test_a_store_of_another_topic_is_unsound_and_only_reported(world: World) -> 
 
 @pytest.mark.full
 def test_a_file_in_the_place_of_a_store_is_refused_and_stays(world: World) -> None:
-    database = damaging.database_of(world.directory, BROKEN, "global")
+    database = damage_functions.database_of(world.directory, BROKEN, "global")
     shutil.rmtree(database)
     database.write_text("somebody's")
     world.fails_to_start(1, "Wiping global state directory")

@@ -24,7 +24,7 @@ from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.statedir.file_trees import fingerprint
-from tests.harness import damage, damaging
+from tests.harness import damage_cases, damage_functions
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.directory import read_database
 from tests.harness.feeds import EVENTS, LEFT, REFERENCE, SPARSE, TABLE
@@ -77,7 +77,7 @@ class Copies:
 
     def take_earlier(self, task: str, store: str) -> Path:
         """Put a store's database, or its oldest segment, as it was before; returns it."""
-        now, before = (damaging.database_of(one, store, task) for one in (self.application, self.earlier))
+        now, before = (damage_functions.database_of(one, store, task) for one in (self.application, self.earlier))
         assert now.name == before.name
         shutil.rmtree(now)
         shutil.copytree(before, now)
@@ -122,7 +122,7 @@ class Case:
         return {of_it, *((self.task, self.store, code) for code in self.also)}
 
     def database(self, copies: Copies) -> Path:
-        return damaging.database_of(copies.application, self.store, self.task)
+        return damage_functions.database_of(copies.application, self.store, self.task)
 
     def checkpoint(self, copies: Copies) -> Path:
         return copies.application / self.task / ".checkpoint"
@@ -136,7 +136,7 @@ def _to_database(inflict: Callable[[Path], object]) -> Callable[[Copies, Case], 
 
 
 def _offset(said: int | None) -> Callable[[Copies, Case], object]:
-    return _to_database(lambda database: damaging.change_offsets(database, lambda _: said))
+    return _to_database(lambda database: damage_functions.change_offsets(database, lambda _: said))
 
 
 def _older_database(copies: Copies, case: Case) -> None:
@@ -144,52 +144,52 @@ def _older_database(copies: Copies, case: Case) -> None:
 
 
 def _newer_checkpoint(copies: Copies, case: Case) -> None:
-    said = damaging.offsets_of(case.database(copies))
+    said = damage_functions.offsets_of(case.database(copies))
     copies.take_earlier(case.task, case.store)
-    damaging.write_checkpoint(case.checkpoint(copies), said)
+    damage_functions.write_checkpoint(case.checkpoint(copies), said)
 
 
 def _older_checkpoint(copies: Copies, case: Case) -> None:
-    said = damaging.offsets_of(damaging.database_of(copies.earlier, case.store, case.task))
-    damaging.write_checkpoint(case.checkpoint(copies), said)
+    said = damage_functions.offsets_of(damage_functions.database_of(copies.earlier, case.store, case.task))
+    damage_functions.write_checkpoint(case.checkpoint(copies), said)
 
 
 def _stray_checkpoint(copies: Copies, case: Case) -> None:
     gone = f"{copies.application.name}-gone-changelog-{case.partition}"
-    damaging.write_checkpoint(case.checkpoint(copies), {gone: 30, f"nobody-changelog-{case.partition}": 3})
+    damage_functions.write_checkpoint(case.checkpoint(copies), {gone: 30, f"nobody-changelog-{case.partition}": 3})
 
 
 def _gone_and_believed(copies: Copies, case: Case) -> None:
     """The store's directory is lost, and a file of offsets was left by a downgrade."""
     database = case.database(copies)
-    damaging.write_checkpoint(case.checkpoint(copies), damaging.offsets_of(database))
+    damage_functions.write_checkpoint(case.checkpoint(copies), damage_functions.offsets_of(database))
     shutil.rmtree(database)
 
 
 def _another_tasks(copies: Copies, case: Case) -> None:
     """The store's database is that of the last task, as it was some time before."""
     shutil.rmtree(case.database(copies))
-    other = damaging.database_of(copies.earlier, case.store, f"0_{PARTITIONS - 1}")
+    other = damage_functions.database_of(copies.earlier, case.store, f"0_{PARTITIONS - 1}")
     shutil.copytree(other, copies.application / case.task / "rocksdb" / case.store)
 
 
 def _rows_set_aside(copies: Copies, case: Case) -> None:
     """The newest rows are in ``lost/`` alone, and the offset says that the store has them."""
     database = case.database(copies)
-    (said,) = damaging.offsets_of(database).values()
-    newest = damaging.tables_of(database)[-1].read_bytes()
+    (said,) = damage_functions.offsets_of(database).values()
+    newest = damage_functions.tables_of(database)[-1].read_bytes()
     lost = copies.take_earlier(case.task, case.store) / "lost"
-    damaging.change_offsets(database, lambda _: said)
+    damage_functions.change_offsets(database, lambda _: said)
     lost.mkdir()
     (lost / "000099.sst").write_bytes(newest)
 
 
 def _half_migrated(copies: Copies, case: Case) -> None:
-    damaging.make_older(copies.application, case.store, case.task, with_checkpoint=False)
+    damage_functions.make_older(copies.application, case.store, case.task, with_checkpoint=False)
 
 
 def _other_kind(copies: Copies, case: Case) -> None:
-    damage.stamped_as_plain(copies.application, case.task)
+    damage_cases.stamped_as_plain(copies.application, case.task)
 
 
 def _garbage(copies: Copies, case: Case) -> None:
@@ -197,7 +197,7 @@ def _garbage(copies: Copies, case: Case) -> None:
 
 
 def _without_segment(copies: Copies, case: Case) -> None:
-    assert not damaging.segments_of(copies.application, case.store, case.task), "nothing has to be damaged"
+    assert not damage_functions.segments_of(copies.application, case.store, case.task), "nothing has to be damaged"
 
 
 def _restored_by_kafka_streams(copies: Copies, case: Case) -> None:
@@ -212,18 +212,18 @@ def _store_checkpoint_gone(copies: Copies, case: Case) -> None:
 
 def _rows(inflict: Callable[[Path], object]) -> Callable[[Copies, Case], object]:
     """To the newest SST file with rows."""
-    return _to_database(lambda database: inflict(damaging.tables_of(database)[-1]))
+    return _to_database(lambda database: inflict(damage_functions.tables_of(database)[-1]))
 
 
-_stray = _to_database(lambda database: damaging.add_family(database, "other-tool"))
-_stray_rows = _to_database(lambda database: damaging.add_family(database, "other-tool", (b"k", b"v")))
-_no_family = _to_database(lambda database: damaging.drop_family(database, "keyValueWithTimestamp"))
-_no_manifest_end = _to_database(damaging.cut_manifest)
+_stray = _to_database(lambda database: damage_functions.add_family(database, "other-tool"))
+_stray_rows = _to_database(lambda database: damage_functions.add_family(database, "other-tool", (b"k", b"v")))
+_no_family = _to_database(lambda database: damage_functions.drop_family(database, "keyValueWithTimestamp"))
+_no_manifest_end = _to_database(damage_functions.cut_manifest)
 _no_current = _to_database(lambda database: (database / "CURRENT").unlink())
 _no_current_and_log = _to_database(
     lambda database: [path.unlink() for path in (database / "CURRENT", *database.glob("*.log"))]
 )
-_open = _to_database(lambda database: damaging.set_status(database, 1))
+_open = _to_database(lambda database: damage_functions.set_status(database, 1))
 
 FAILS, LIES, RESTORES, WIPED = Wrong.FAILS, Wrong.LIES, Wrong.RESTORES, Wrong.WIPED
 CASES = (
@@ -239,14 +239,22 @@ CASES = (
     Case("half-migrated", ALOS, "0_5", PLAIN, _half_migrated, RESTORES, 0, True, ("older-release",)),
     Case("current-missing", ALOS, "0_6", STAMPED, _no_current_and_log, RESTORES),
     Case("current-missing", ALOS, "2_5", TABLE_STORE, _no_current, FAILS, left_to_restore=12),
-    Case("block-corrupt", ALOS, "0_6", PLAIN, _rows(damaging.flip_in_data_block), LIES),
+    Case("block-corrupt", ALOS, "0_6", PLAIN, _rows(damage_functions.flip_in_data_block), LIES),
     Case("kind-mismatch", ALOS, "0_7", PLAIN, _other_kind, FAILS),
     Case("checkpoint-stray", ALOS, "0_7", STAMPED, _gone_and_believed, LIES, also=("store-absent",)),
     Case("checkpoint-unreadable", ALOS, "2_0", TABLE_STORE, _garbage, FAILS, of_task=True),
     Case("column-family-unknown", ALOS, "2_1", TABLE_STORE, _stray, FAILS),
     Case("column-family-unknown", ALOS, "2_2", SPARSE_STORE, _stray_rows, FAILS),
     Case("file-missing", ALOS, "2_3", TABLE_STORE, _rows(Path.unlink), FAILS, left_to_restore=12),
-    Case("database-unreadable", ALOS, "2_4", TABLE_STORE, _rows(damaging.flip_in_footer), FAILS, left_to_restore=12),
+    Case(
+        "database-unreadable",
+        ALOS,
+        "2_4",
+        TABLE_STORE,
+        _rows(damage_functions.flip_in_footer),
+        FAILS,
+        left_to_restore=12,
+    ),
     Case("global-offset-unknown", ALOS, "global", GLOBAL, _offset(-4), FAILS),
     Case("segments-disagree", EOS, "0_0", WINDOWS, _older_database, LIES),
     Case("store-not-closed", EOS, "0_1", STAMPED, _open, WIPED),

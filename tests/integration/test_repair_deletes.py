@@ -12,14 +12,14 @@ import yaml
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
-from tests.harness import damaging, topics
+from tests.harness import damage_functions, topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.feeds import REFERENCE
 from tests.harness.kinds import GLOBALS
 from tests.harness.rebuilding import KindsWorld, eventually
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import PARTITIONS, World
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 from tests.integration.test_doctor_topics import FORGETFUL, compact, configure
 from tests.integration.test_repair_topics import GUARANTEES, at_copy, found, repair, truth
@@ -76,8 +76,8 @@ def test_a_store_that_is_older_than_the_deletes_that_its_changelog_keeps(
         lives_on = guarantee == "at_least_once" or code == "offset-unknown"  # else its task is wiped
         opened, repaired = (at_copy(older, f"{code}-{name}") for name in ("opened", "repaired"))
         for one in (opened, repaired):
-            database = damaging.database_of(one.state_dir / application_id, "stamped", "0_1")
-            damaging.change_offsets(database, lambda _, offset=offset: offset)
+            database = damage_functions.database_of(one.state_dir / application_id, "stamped", "0_1")
+            damage_functions.change_offsets(database, lambda _, offset=offset: offset)
         assert found(repaired) == (22 if lives_on else 21, {("0_1", "stamped"): code})
         answers, _ = opened.reopen()
         assert (answers["stamped", 1] != right["stamped", 1]) is lives_on
@@ -107,7 +107,9 @@ def test_a_global_store_without_an_offset_whose_topic_has_lost_deletes(
         right = running.query_rows("global-table", None)
     assert b"goes" not in {key for key, _, _ in right}
 
-    damaging.change_offsets(damaging.database_of(older.directory, "global-table", "global"), lambda _: None)
+    damage_functions.change_offsets(
+        damage_functions.database_of(older.directory, "global-table", "global"), lambda _: None
+    )
     repaired = copy.copy(older)
     repaired.state_dir = state_dir.parent / "repaired"
     shutil.copytree(older.state_dir, repaired.state_dir)

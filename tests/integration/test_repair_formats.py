@@ -12,14 +12,14 @@ import yaml
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
-from tests.harness import damaging
+from tests.harness import damage_functions
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
-from tests.harness.fed import Answers
+from tests.harness.fed_application import Answers
 from tests.harness.kinds import BEFORE_HEADERS, SINCE_HEADERS
 from tests.harness.rebuilding import KindsWorld, restored
 from tests.harness.streams import StreamsFailed, StreamsJvm
-from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ def _opened(world: KindsWorld) -> tuple[Answers, dict[str, int]]:
 
 def _with_older_row(world: KindsWorld) -> KindsWorld:
     """A row of the table from before it had timestamps, beside those that have them."""
-    damaging.put(damaging.database_of(world.directory, "latest"), "default", b"from-before", b"of 2.2")
+    damage_functions.put(damage_functions.database_of(world.directory, "latest"), "default", b"from-before", b"of 2.2")
     return world
 
 

@@ -14,7 +14,8 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import RepairOutcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
-from tests.harness import damaging
+from tests.harness import damage_functions
+from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.feeds import EVENTS
 from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, VersionedApplication
@@ -22,7 +23,6 @@ from tests.harness.fleet_kinds import SMALL
 from tests.harness.kinds import GLOBALS, KindsApplication
 from tests.harness.queries import Row
 from tests.harness.streams import StreamsFailed
-from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -105,8 +105,8 @@ def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_wor
     spec = tmp_path / "stores.yaml"
     spec.write_text(yaml.safe_dump(world.spec()))
     shutil.rmtree(world.directory / "0_0/rocksdb" / PLAIN)
-    damaging.cut_manifest(world.directory / "0_1/rocksdb" / PLAIN, all_files=True, between=True)
-    for segment in damaging.segments_of(world.directory, WINDOWS, "0_2"):
+    damage_functions.cut_manifest(world.directory / "0_1/rocksdb" / PLAIN, all_files=True, between=True)
+    for segment in damage_functions.segments_of(world.directory, WINDOWS, "0_2"):
         shutil.rmtree(segment)
     for copy in ("newer", "repaired"):
         shutil.copytree(state_dir, tmp_path / copy)

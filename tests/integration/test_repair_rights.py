@@ -19,12 +19,12 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import RepairOutcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
-from tests.harness import damaging, jars
+from tests.harness import damage_functions, jars
 from tests.harness.another_user import AnotherUser, another_user
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.streams import StreamsFailed, StreamsJvm
 from tests.harness.tables import Answers, World
-from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +60,7 @@ def _of_root_alone(task: Path) -> None:
 
 def _one_table(task: Path) -> None:
     """An unreadable file with rows."""
-    damaging.tables_of(task / "rocksdb" / "plain")[-1].chmod(0)
+    damage_functions.tables_of(task / "rocksdb" / "plain")[-1].chmod(0)
 
 
 def _one_lock(task: Path) -> None:

@@ -13,6 +13,7 @@ from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.feeds import EVENTS, SOURCE, Portion
 from tests.harness.kinds import KindCase, KindsApplication
@@ -20,7 +21,6 @@ from tests.harness.queries import StoreQuery
 from tests.harness.rebuilding import KindsWorld
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration

@@ -22,12 +22,12 @@ from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.statedir.file_trees import fingerprint
-from tests.harness import damaging, mounts
+from tests.harness import damage_functions, mounts
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Answers, World
-from tests.harness.tiers import one_of
 
 pytestmark = pytest.mark.integration
 
@@ -92,10 +92,10 @@ def damaged(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.Te
     world.feed(keys=20)
     right = world.live()
     application = world.state_dir / world.application_id
-    plain = damaging.database_of(application, "plain")
-    damaging.write_checkpoint(application / "0_0" / ".checkpoint", damaging.offsets_of(plain))
-    damaging.change_offsets(plain, lambda offset: offset - 2)
-    damaging.tables_of(damaging.database_of(application, "stamped", "0_1"))[-1].unlink()
+    plain = damage_functions.database_of(application, "plain")
+    damage_functions.write_checkpoint(application / "0_0" / ".checkpoint", damage_functions.offsets_of(plain))
+    damage_functions.change_offsets(plain, lambda offset: offset - 2)
+    damage_functions.tables_of(damage_functions.database_of(application, "stamped", "0_1"))[-1].unlink()
     spec = base / "stores.yaml"
     spec.write_text(yaml.safe_dump(world.request().spec))
     return Damaged(world, right, spec)

@@ -21,13 +21,13 @@ from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.repository.repository import create_repository
 from statecore.statedir.file_trees import fingerprint
-from tests.harness import damaging, topics
+from tests.harness import damage_functions, topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.raising import raises
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, Answers, World
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -122,7 +122,7 @@ def test_a_changelog_that_was_emptied_between_plan_and_approval_takes_nothing_aw
     world.feed(rounds=3)
     world.live()
     application = world.state_dir / application_id
-    damaging.tables_of(damaging.database_of(application, "stamped"))[-1].unlink()
+    damage_functions.tables_of(damage_functions.database_of(application, "stamped"))[-1].unlink()
     plan = repair(world)
     assert [(one.stores, one.doubts) for one in plan.rebuilt] == [(("stamped",), ())]
     topics.delete(world.servers, log)
@@ -185,9 +185,11 @@ def test_a_checkpoint_file_beyond_the_log_is_quarantined_and_the_store_keeps_its
     topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"later", n % 2) for n in range(6, 16)])
     right = world.live()
     past = {f"{application_id}-{store}-changelog-0": 10_000 for store in KINDS}
-    damaging.write_checkpoint(older.state_dir / application_id / "0_0" / ".checkpoint", past)
+    damage_functions.write_checkpoint(older.state_dir / application_id / "0_0" / ".checkpoint", past)
     lost = at_copy(older, "lost")
-    damaging.change_offsets(damaging.database_of(lost.state_dir / application_id, "stamped"), lambda _: 20_000)
+    damage_functions.change_offsets(
+        damage_functions.database_of(lost.state_dir / application_id, "stamped"), lambda _: 20_000
+    )
 
     tail = 20
     answers, records = at_copy(older, "opened").reopen()
@@ -217,7 +219,7 @@ def test_a_store_is_rebuilt_from_a_snapshot_where_that_is_less_work(
     url = (tmp_path / "repository").as_uri()
     create_repository(url)
     published = run_backup(BackupRequest(spec=world.request().spec, state_dir=str(world.state_dir), repository=url))
-    damaging.tables_of(damaging.database_of(world.state_dir / application_id, "stamped"))[-1].unlink()
+    damage_functions.tables_of(damage_functions.database_of(world.state_dir / application_id, "stamped"))[-1].unlink()
     assert found(world) == (21, {("0_0", "stamped"): "file-missing"})
     report = repair(world, apply=True, repository=url)
     assert [(one.stores, one.tasks, one.bases) for one in report.rebuilt] == [

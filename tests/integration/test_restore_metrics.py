@@ -14,8 +14,8 @@ import pytest
 from statecore.metrics import RESTORE_REMAINING, RESTORED
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.collector import Collector
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]

@@ -188,7 +188,7 @@ def test_a_signal_ends_the_command_and_its_processes_and_a_retry_finishes(
     assert report["totals"]["rows"] == 200
     assert world.tasks() == ["0_0", "0_1"]
     after = world.info()
-    assert (after["unfinished"], after["left"], after["trouble"]) == ([], [], [])
+    assert (after["unfinished"], after["leftovers"], after["problems"]) == ([], [], [])
     assert (after["last_restore"]["attempt"]["request_id"], after["last_restore"]["rows"]) == ("one", 200)
     assert after["last_restore"]["plan_id"] == unfinished["plan_id"]
     assert after["host"] == report["host"] == socket.gethostname()

@@ -10,8 +10,8 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
 from statecore.images.model import BaseDatabases
 from statecore.images.runs import Overflow, RunBuilder
+from tests.harness.case_selection import one_of
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import one_of
 from tests.unit.images.changelog import Record, batches, expected_rows
 
 pytestmark = pytest.mark.integration

@@ -33,10 +33,10 @@ from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.config_setter import CONFIG_SETTER, config_setter
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.tables import NOW, Answers, World
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration

@@ -19,14 +19,14 @@ import pytest
 
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.command import statecore_here
-from tests.harness.fed import eventually, restored
+from tests.harness.fed_application import eventually, restored
 from tests.harness.fleet import NEWEST, AnyVersion, Fleet, leave_group
 from tests.harness.flushing import flush
 from tests.harness.queries import StoreQuery
 from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration]

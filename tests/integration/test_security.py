@@ -26,6 +26,7 @@ from statecore.spec.reader import load_spec
 from statecore.stores.in_memory import InMemoryStore
 from statecore.tasks.restoration.restore import RestoreReader, RestoreSettings, restore
 from tests.harness import directory, topics
+from tests.harness.case_selection import three_of
 from tests.harness.certificates import Authority
 from tests.harness.command import statecore
 from tests.harness.on_spark import run_restore
@@ -33,7 +34,6 @@ from tests.harness.raising import code_said, raises
 from tests.harness.reading import columnar, joined, plain
 from tests.harness.secured import MECHANISMS, SESSION_SECONDS, SecuredBroker
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import three_of
 from tests.harness.topics import Record
 
 pytestmark = [

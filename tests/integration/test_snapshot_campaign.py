@@ -17,8 +17,8 @@ from statecore.repository.repository import create_repository
 from tests.harness import s3_server
 from tests.harness.broker import Broker
 from tests.harness.snapshot_campaign import Campaign, replayable
-from tests.harness.snapshot_judgement import go_on, judge
 from tests.harness.snapshot_steps import STEPS
+from tests.harness.snapshot_validation import go_on, validate
 from tests.harness.streams import StreamsJvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
@@ -58,7 +58,7 @@ def campaign(seed: int, rounds: int, broker: Broker, jvm: StreamsJvm, scratch: P
     with replayable(seed, made):
         made.append(Campaign(seed, broker, jvm, scratch, urls[(seed + seed // 4) % 2]))
         made[0].live(rounds, STEPS)
-        judge(made[0], VersionedStart.HISTORY if seed // 2 % 4 == 1 else VersionedStart.LATEST)
+        validate(made[0], VersionedStart.HISTORY if seed // 2 % 4 == 1 else VersionedStart.LATEST)
         go_on(made[0], opened=rounds > 2)
 
 

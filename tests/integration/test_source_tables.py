@@ -10,12 +10,12 @@ from statecore.errors import NotFound
 from statecore.jobs.engine.in_process import InProcessEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.feeds import SOURCE
 from tests.harness.kinds import SOURCES
 from tests.harness.raising import raises
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, left_behind, restored, table
 from tests.harness.streams import StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration

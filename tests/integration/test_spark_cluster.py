@@ -23,7 +23,7 @@ from statecore.spark.session import spark_context
 from tests.harness.broker import Broker, free_ports
 from tests.harness.on_spark import run_restore
 from tests.harness.raising import raises
-from tests.harness.small import small_application
+from tests.harness.small_application import small_application
 from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster
 
 pytestmark = [

@@ -33,12 +33,12 @@ from statecore.tasks.task_stores import TaskStores, standby_stores, tasks_of
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here, statecore_killed
-from tests.harness.damaging import set_status
-from tests.harness.fed import eventually
+from tests.harness.damage_functions import set_status
+from tests.harness.fed_application import eventually
 from tests.harness.fleet import NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.modes import each_guarantee
-from tests.harness.shop import EXACTLY_ONCE, Found, Shop
+from tests.harness.shop_application import EXACTLY_ONCE, Found, Shop
 from tests.harness.verify_image import verify_image
 
 pytestmark = [pytest.mark.integration]

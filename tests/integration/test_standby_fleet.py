@@ -26,7 +26,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here, statecore_killed
 from tests.harness.modes import each_guarantee
-from tests.harness.shop import AT_LEAST_ONCE, EXACTLY_ONCE, Shop
+from tests.harness.shop_application import AT_LEAST_ONCE, EXACTLY_ONCE, Shop
 from tests.harness.verify_image import verify_image
 
 pytestmark = [pytest.mark.integration]

@@ -25,9 +25,9 @@ from statecore.formats.topic_partition import TopicPartition
 from tests.harness import topics
 from tests.harness.bases import base_of, log_of, why_hopeless, why_unsound
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.cluster import BrokerCluster
 from tests.harness.reading import plain
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration

@@ -15,12 +15,12 @@ from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import store_places
 from tests.harness import topics
+from tests.harness.case_selection import one_of
 from tests.harness.crashes import DISAGREEING, PARTITION, segments_in_disagreement
-from tests.harness.damaging import change_offsets, database_of, segments_of
+from tests.harness.damage_functions import change_offsets, database_of, segments_of
 from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.modes import transactional
-from tests.harness.tiers import one_of
 from tests.integration.test_migrate_versions import converted
 
 pytestmark = [pytest.mark.integration]

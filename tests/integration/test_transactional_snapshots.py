@@ -24,9 +24,9 @@ from statecore.repository.repository import create_repository
 from tests.harness import directory
 from tests.harness.aborting import STORES, VERSIONED, AbortingApplication
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.flushing import flush
 from tests.harness.streams import StreamsJvm, leave_group
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration

@@ -23,9 +23,9 @@ from statecore.formats.segments import default_segment_interval
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.queries import StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 from tests.unit.images.versions.oracle import VersionedStore
 

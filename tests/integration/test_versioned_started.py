@@ -20,11 +20,11 @@ from statecore.jobs.planning.plan import VersionedStart
 from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.queries import Row
 from tests.harness.rebuilding import Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsFailed, StreamsJvm
-from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 from tests.harness.versions import (
     PROCESSED,

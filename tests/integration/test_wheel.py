@@ -19,7 +19,7 @@ import pytest
 from statecore.jobs.engine.protocol import PROCESSES
 from tests.harness import wheel
 from tests.harness.broker import Broker
-from tests.harness.small import small_application
+from tests.harness.small_application import small_application
 from tests.harness.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]

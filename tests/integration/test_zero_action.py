@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from tests.harness.case_selection import one_of
 from tests.harness.command import examined, statecore, statecore_here
-from tests.harness.fed import Answers
+from tests.harness.fed_application import Answers
 from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL, SPARSE_WINDOWS
 from tests.harness.flushing import flush
 from tests.harness.kinds import KindsApplication
 from tests.harness.raising import code_said
-from tests.harness.tiers import one_of
 
 pytestmark = [pytest.mark.integration]
 

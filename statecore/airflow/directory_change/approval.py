@@ -174,7 +174,7 @@ def _outcome(
         return "rejected, because there was no answer in time" if answer["by"] is None else "rejected"
     if checked is None:
         return done + _DAMAGED
-    return done if checked.get("looked", True) else f"{done}; not verified, because the application is running again"
+    return done if checked.get("verified", True) else f"{done}; not verified, because the application is running again"
 
 
 def _place(one: DirectoryOutcome) -> str:

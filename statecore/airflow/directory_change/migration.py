@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from airflow.sdk import Param
 
 from statecore.airflow.directory_change.change import PROCESSES, SPARK, Change, Step
-from statecore.airflow.directory_change.plans import bounded, cell, named_tasks, row_of, size
+from statecore.airflow.directory_change.plans import bounded, cell, named_tasks, row_of
 from statecore.airflow.directory_change.xcom_values import ShortPlan
 from statecore.airflow.form import spark_params
 from statecore.errors import Corrupted, Invalid, StatecoreError
@@ -18,6 +18,7 @@ from statecore.jobs.migrate import summary
 from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, MigrationOutcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.summary import CombinedChange
+from statecore.words import format_bytes
 
 _REASONS = 50
 """Number of reasons in the message of a failed task; the report has all of them."""
@@ -71,7 +72,7 @@ class Migration(Change):
         }
 
     def cells(self, plan: ShortPlan) -> Sequence[str]:
-        rewritten = f"; {size(plan['rewritten_bytes'])} are rewritten" if plan["rewritten_bytes"] else ""
+        rewritten = f"; {format_bytes(plan['rewritten_bytes'])} are rewritten" if plan["rewritten_bytes"] else ""
         return cell(", ".join(plan["seen"])), f"{plan['changed']:,} of {plan['tasks']:,}{rewritten}"
 
     def problem(self, step: Step, report: MigrateReport, where: str, report_file: Path) -> StatecoreError | None:
@@ -120,7 +121,7 @@ def doctor_request(migration: Mapping[str, Any]) -> DiagnoseRequest:
 
 def doctor_report_path(migration: Path) -> Path:
     """Path of the doctor's report for the path of a migration's report."""
-    return migration.with_suffix(".examination.json")
+    return migration.with_suffix(".doctor.json")
 
 
 def findings_of(report: Mapping[str, Any]) -> list[Found]:

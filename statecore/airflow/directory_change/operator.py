@@ -130,7 +130,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         except JobRefused:
             if step is Step.VERIFY and self._is_in_use(report_file):
                 self.log.warning("%s is running again: the directory is not verified", self.application_id)
-                not_verified: NotVerified = {"looked": False, "map_index": context["ti"].map_index}
+                not_verified: NotVerified = {"verified": False, "map_index": context["ti"].map_index}
                 return not_verified
             raise
         report = self._kind.document.from_json(self._report(report_file))

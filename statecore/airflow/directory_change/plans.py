@@ -119,12 +119,3 @@ def code(text: str) -> str:
     """A name as inline code, or escaped if it cannot be code."""
     safe = " ".join(str(text).split())
     return cell(safe) if "`" in safe or "|" in safe else f"`{safe}`"
-
-
-def size(count: int) -> str:
-    number = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
-        number /= 1024
-    return f"{number:,.1f} TiB"

@@ -128,10 +128,10 @@ class NotVerified(TypedDict):
     """The result of ``verify`` if the application is running again.
 
     Attributes:
-        looked: false: the directory was not verified.
+        verified: false: the directory was not verified.
     """
 
-    looked: Literal[False]
+    verified: Literal[False]
     map_index: int
 
 

@@ -59,7 +59,8 @@ def show(report: CompactionReport) -> None:
     size = sum(one.bytes for one in report.compacted)
     result = {
         CompactionOutcome.PUBLISHED: (
-            f"published {report.snapshot}: {report.brought_bytes:,} bytes downloaded, {report.written_bytes:,} uploaded"
+            f"published {report.snapshot}: {report.downloaded_bytes:,} bytes downloaded, "
+            f"{report.written_bytes:,} uploaded"
         ),
         CompactionOutcome.NOT_DUE: f"no database of {report.newest} has enough runs; nothing was changed",
         CompactionOutcome.NOTHING_LEFT: "nothing was published: the runs could not be read, or the newest snapshot "

@@ -31,11 +31,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     application = ApplicationRepository.open(arguments.repository, arguments.application_id)
     head = application.head()
     view = describe_snapshot(application, head, arguments.snapshot)
-    examined = None
+    verified = None
     if arguments.held:
         newer = head.snapshots[: head.snapshots.index(view.entry) + 1]
         output.progress.phase("inspect", len(newer), "snapshots")
-        *_, examined = list_snapshots(
+        *_, verified = list_snapshots(
             application, replace(head, snapshots=newer), output.progress.advance, space_usage=True
         )
         output.progress.done()
@@ -46,10 +46,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "version": DOCUMENT_VERSION,
             "repository": application.url,
             "application_id": application.application_id,
-            "snapshot": snapshot_document(view, None if examined is None else examined.held_bytes),
+            "snapshot": snapshot_document(view, None if verified is None else verified.held_bytes),
             "exit_code": code,
         }
     )
     if not output.json:
-        show_snapshot(view, result_console(), examined)
+        show_snapshot(view, result_console(), verified)
     return code

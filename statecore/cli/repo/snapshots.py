@@ -13,10 +13,10 @@ from statecore.cli.output import Output
 from statecore.cli.repo.options import add_repository
 from statecore.cli.repository_tables import (
     application_document,
-    examined_document,
     exit_code,
     show_applications,
     show_snapshots,
+    verified_document,
 )
 from statecore.errors import missing_option
 
@@ -89,7 +89,7 @@ def _snapshots(application: ApplicationRepository, output: Output, *, held: bool
             "application_id": application.application_id,
             "epoch": head.epoch,
             "generation": head.generation,
-            "snapshots": [examined_document(one) for one in found],
+            "snapshots": [verified_document(one) for one in found],
             "exit_code": code,
         }
     )

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from statecore.filesystem import file_sha256, sync_file
+from statecore.filesystem import sync_file
 from statecore.images.digest import EMPTY
-from statecore.images.mapped_runs import damaged
+from statecore.images.mapped_runs import check_present, check_unchanged
 from statecore.images.model import RunFile, RunFormat
 from statecore.system_errors import write_error
 
@@ -102,14 +102,9 @@ def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArr
 
 def map_records(run: RunFile) -> MappedRecords:
     """Map the file of a run after verifying size and hash."""
-    path = run.path
-    if not path.is_file():
-        raise damaged(run, "is missing")
-    if path.stat().st_size != run.file_bytes:
-        raise damaged(run, f"has {path.stat().st_size:,} bytes instead of {run.file_bytes:,}")
-    if file_sha256(path) != run.sha256:
-        raise damaged(run, "has changed since it was finished (its SHA-256 differs)")
-    data = np.memmap(path, np.uint8, "r")
+    check_present(run)
+    check_unchanged(run)
+    data = np.memmap(run.path, np.uint8, "r")
     _, keys, records, key_bytes, value_bytes, *_ = data[: 8 * _HEADER_WORDS].view("<i8").tolist()
     at = 8 * _HEADER_WORDS
     parts = []

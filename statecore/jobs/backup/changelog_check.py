@@ -10,17 +10,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.delete_retention import min_recorded_retention_ms, recorded_retention_ms
+from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.peeks import ranges_of_markers
 from statecore.errors import Reason, Retryable
+from statecore.formats.integers import min_known
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.stores import Problems, Refuse, StoreKey
 from statecore.jobs.job import Job
 from statecore.repository.manifest import StoredEnd
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Logs:
         """Delete retention after the ends of a store (task, name) at its :meth:`read_at_ms`; ``None`` if unknown."""
         if self.read_at_ms(store) is None:
             return None
-        return min_recorded_retention_ms(self.retentions.get(one.topic) for one in self.ends[store])
+        return min_known(self.retentions.get(one.topic) for one in self.ends[store])
 
 
 def check_changelogs(job: Job, stores: Sequence[StoreCopy]) -> Logs:
@@ -94,7 +95,7 @@ def ends_from_brokers(
             ends = {store.key: tuple(_ends_of(store, topics, offsets)) for store in every}
             tails = {_tail(one) for found in ends.values() for one in found if one.end < one.log_end}
             # Without transactions there are no markers, so a tail consists of records.
-            exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+            exactly_once = spec.processing_guarantee.is_exactly_once
             only_markers = ranges_of_markers(cluster, tails) if exactly_once else set()
     except Retryable as error:
         raise error.restated(

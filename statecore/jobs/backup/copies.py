@@ -40,7 +40,7 @@ from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.images.model import segment_order
 from statecore.jobs.backup.stores import Refuse, SelectedStore, StoreKey
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, segment_interval_of
+from statecore.spec.model import ApplicationSpec, segment_interval_of
 from statecore.statedir.database_state import read_database_state, smallest_offsets
 from statecore.statedir.store_on_disk import read_database
 from statecore.stores.rocksdb.checkpoint import DatabaseCheckpoint, take_checkpoint
@@ -88,7 +88,7 @@ class Copier:
         self, where: Path, spec: ApplicationSpec, *, running: bool, refuse: Refuse, note: Callable[[str], None]
     ) -> None:
         self.where, self.running = where, running
-        self.exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self.exactly_once = spec.processing_guarantee.is_exactly_once
         self.transactional = spec.transactional_state_stores
         self.refuse, self.note = refuse, note
 

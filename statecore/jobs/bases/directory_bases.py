@@ -12,7 +12,7 @@ from pathlib import Path
 
 from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Capacity, Corrupted, Reason, Retryable, StatecoreError
-from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.offsets import OFFSET_UNKNOWN, next_offset
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import offsets_in_words
 from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
@@ -79,7 +79,7 @@ class DirectoryBases:
             # Its changelog was empty when it was closed: it has no rows, so no delete can be missing.
             return Base(DIRECTORY, {part: BaseEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
         is_global = task == GLOBAL
-        starts = {part: offset + (not is_global) for part, offset in offsets.items()}
+        starts = {part: next_offset(offset, is_global=is_global) for part, offset in offsets.items()}
         # Checks kind, status and files, and changes nothing.
         bases = ImageBases(
             {segment: ImageBase(path) for segment, path in databases.items()}, starts, global_store=is_global

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.delete_retention import min_recorded_retention_ms, with_shorter_retention
+from statecore.changelog.delete_retention import with_shorter_retention
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.soundness import BaseEnd, missed_deletes, start_moved, truncation
 from statecore.errors import Reason
+from statecore.formats.integers import min_known
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.pipeline.ranges import RangeResult
@@ -108,4 +109,4 @@ def _horizon_of(end: BaseEnd, part: PartitionPlan) -> int | None:
         if part.delete_retention_ms is None
         else (end.delete_retention_ms, part.delete_retention_ms)
     )
-    return min_recorded_retention_ms(seen)
+    return min_known(seen)

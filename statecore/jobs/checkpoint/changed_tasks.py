@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from statecore.formats.integers import min_known
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.plan import PartitionPlan
-from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference, min_known
+from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference
 from statecore.repository.publication import Publication
 from statecore.repository.snapshot_composition import ReadPosition
 

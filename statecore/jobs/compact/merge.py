@@ -44,7 +44,7 @@ class Merged:
     outputs: dict[int, StoredRun | None] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     damaged: set[int] = field(default_factory=set)
-    brought_bytes: int = 0
+    downloaded_bytes: int = 0
     written_bytes: int = 0
 
 
@@ -69,18 +69,18 @@ class Merger:
         outputs = self._scratch / "outputs"
         outputs.mkdir()
         for batch in _batches(merges, self._batch_bytes):
-            brought = self._scratch / "inputs"
-            usable = self._intact([(number, merges[number]) for number in batch], brought)
+            inputs = self._scratch / "inputs"
+            usable = self._intact([(number, merges[number]) for number in batch], inputs)
             self._faults.reach("compact.after-download")
             with ThreadPoolExecutor(usable_cores(), "statecore-compact") as pool:
-                work = [pool.submit(_merged, one, brought, outputs / str(number)) for number, one in usable]
+                work = [pool.submit(_merged, one, inputs, outputs / str(number)) for number, one in usable]
                 for (number, one), done in zip(usable, work, strict=True):
                     try:
                         self._keep(number, done.result())
                     except (Corrupted, Invalid) as error:
                         self._skip(number, one, error)
                     self._advance(one.bytes)
-            shutil.rmtree(brought)
+            shutil.rmtree(inputs)
             self._faults.reach("compact.after-merge")
         self._publisher.flush()
         return self._made
@@ -103,7 +103,7 @@ class Merger:
 
     def _download(self, merges: Sequence[Merge], directory: Path) -> None:
         wanted = [file for one in merges for file in one.wanted]
-        self._made.brought_bytes += download(self._repository, wanted, directory, keeps=False).bytes
+        self._made.downloaded_bytes += download(self._repository, wanted, directory, keeps=False).bytes
 
     def _keep(self, number: int, output: RunFile | None) -> None:
         if output is None:
@@ -125,8 +125,8 @@ class Merger:
         )
 
 
-def _merged(merge: Merge, brought: Path, path: Path) -> RunFile | None:
-    runs = [RunFile.of(one.run, brought / FILES / one.run.sha256) for one in merge.inputs]
+def _merged(merge: Merge, inputs: Path, path: Path) -> RunFile | None:
+    runs = [RunFile.of(one.run, inputs / FILES / one.run.sha256) for one in merge.inputs]
     return merge_runs(path, runs, keep_tombstones=not merge.is_lowest)
 
 

@@ -55,7 +55,7 @@ class CompactionReport:
     created_at: str | None = None
     compacted: tuple[CompactedRuns, ...] = ()
     tasks: int = 0
-    brought_bytes: int = 0
+    downloaded_bytes: int = 0
     written_bytes: int = 0
     findings: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -98,7 +98,7 @@ def compact(
             _row(one, _bytes(merged, number), is_damaged=number in merged.damaged) for number, one in enumerate(merges)
         ),
         tasks=0 if published is None else len(published.made_tasks),
-        brought_bytes=merged.brought_bytes,
+        downloaded_bytes=merged.downloaded_bytes,
         written_bytes=merged.written_bytes,
         findings=tuple(merged.findings),
         warnings=() if published is None else published.warnings,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Examination:
+class DiagnosisReport:
     """The result of a diagnosis.
 
     Attributes:
@@ -43,13 +43,13 @@ class Examination:
         return {"applications": [one.to_json() for one in self.applications], "exit_code": self.exit_code}
 
 
-def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None, **opened: Any) -> Examination:
+def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None, **opened: Any) -> DiagnosisReport:
     """Diagnose the directory of an application, or of all; errors of the brokers are part of the result."""
-    with translated_errors(f"{request.state_dir} was examined"):
+    with translated_errors(f"{request.state_dir} was diagnosed"):
         return _diagnose(JobContext.open(request, progress, **opened))
 
 
-def _diagnose(context: JobContext[DiagnoseRequest]) -> Examination:
+def _diagnose(context: JobContext[DiagnoseRequest]) -> DiagnosisReport:
     request, spec, progress = context.request, context.declared, context.progress
     guarantee_of(spec, request.processing_guarantee)  # reports a contradiction before anything is read
     names = [context.application_id] if context.application_id else applications(Path(request.state_dir))
@@ -57,7 +57,7 @@ def _diagnose(context: JobContext[DiagnoseRequest]) -> Examination:
         raise no_application_error(Path(request.state_dir))
     brokers = brokers_of(request, spec, progress, patient=True)
     found = tuple(diagnosis(request, context.existing_directory(name), spec, brokers, progress) for name in names)
-    return Examination(found, None if brokers is None else brokers.failed)
+    return DiagnosisReport(found, None if brokers is None else brokers.failed)
 
 
 def brokers_of(

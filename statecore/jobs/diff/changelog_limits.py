@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from statecore.changelog.delete_retention import current_retention_ms
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import next_offset
 from statecore.formats.releases import GLOBAL
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.diff.reference import StoreOffsets
 from statecore.jobs.diff.request import DiffRequest
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, are_known
 from statecore.statedir.store_places import declared_at
 from statecore.words import shortened_list
@@ -66,7 +67,7 @@ def limits(context: JobContext[DiffRequest], spec: ApplicationSpec, stores: Stor
         topics = cluster.describe_topics(sorted(set(changelogs.values())))
         logs = cluster.log_offsets(part for part_offsets in offsets.values() for part in part_offsets)
     # Under exactly-once a commit marker follows the last record.
-    slack = 1 if spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else 0
+    slack = 1 if spec.processing_guarantee.is_exactly_once else 0
     tails = []
     for (task, store), part_offsets in sorted(offsets.items()):
         name = f"Store {store} of task {task}"
@@ -74,7 +75,7 @@ def limits(context: JobContext[DiffRequest], spec: ApplicationSpec, stores: Stor
             yield f"{name} has no offset: it is compared with its whole changelog."
             continue
         for part, offset in part_offsets.items():
-            end, log = offset + (task != GLOBAL), logs[part]
+            end, log = next_offset(offset, is_global=task == GLOBAL), logs[part]
             if end > log.log_end:
                 yield f"{name} ends before offset {end} of {part}, and the log at {log.log_end}: another topic?"
             elif end < log.log_start:

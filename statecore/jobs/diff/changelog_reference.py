@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from statecore.formats.offsets import next_offset
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.context import JobContext
@@ -36,7 +37,7 @@ def build_reference(
     ends: dict[TopicPartition, int] = {}
     for (task, _), one in stores.items():
         for part, offset in one.offsets.items() if are_known(one.offsets) else ():
-            ends[part] = max(ends.get(part, 0), offset + (task != GLOBAL))
+            ends[part] = max(ends.get(part, 0), next_offset(offset, is_global=task == GLOBAL))
     notes = tuple(limits(context, spec, stores))
     restore = RestoreRequest(
         spec=request.spec,

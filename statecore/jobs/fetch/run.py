@@ -54,8 +54,7 @@ def run_fetch(request: FetchRequest, progress: Progress | None = None, **opened:
                 context.directory.check_usable()
                 return _plan(job, found)
             with context.locked("fetch.after-lock"):
-                if recovered := str(recover(job.directory, job.faults)):
-                    job.say(recovered)
+                recover(job.directory, job.faults, job.say)
                 while True:
                     ended = _fetch(job, found)
                     if isinstance(ended, FetchReport):

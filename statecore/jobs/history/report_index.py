@@ -46,8 +46,24 @@ KEPT = 500
 INDEX = ".index"
 
 
+class Attempts:
+    """Attempts to restore or to publish, newest first."""
+
+    attempts: tuple[ReportHead, ...]
+
+    @property
+    def last_restored(self) -> ReportHead | None:
+        """The latest attempt that restored a state directory."""
+        return next((head for head in self.attempts if head.outcome is ReportOutcome.RESTORED), None)
+
+    @property
+    def last_published(self) -> ReportHead | None:
+        """The latest attempt that published a snapshot, with or without restoring a state directory."""
+        return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
+
+
 @dataclass(frozen=True)
-class InstanceReports:
+class InstanceReports(Attempts):
     """Reports of one instance.
 
     Attributes:
@@ -65,19 +81,9 @@ class InstanceReports:
         return next((head for head in self.attempts if head.outcome is not ReportOutcome.PLANNED), self.attempts[0])
 
     @property
-    def last_restored(self) -> ReportHead | None:
-        """The latest attempt that restored a state directory."""
-        return next((head for head in self.attempts if head.outcome is ReportOutcome.RESTORED), None)
-
-    @property
     def last_succeeded(self) -> ReportHead | None:
         """The latest successful attempt; the page shows it."""
         return next((head for head in self.attempts if head.succeeded), None)
-
-    @property
-    def last_published(self) -> ReportHead | None:
-        """The latest attempt that published a snapshot, with or without restoring a state directory."""
-        return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
 
 
 @dataclass(frozen=True)

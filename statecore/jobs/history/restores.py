@@ -27,7 +27,7 @@ from statecore.jobs.history.report_head import (
     read_partitions,
     read_report,
 )
-from statecore.jobs.history.report_index import InstanceReports
+from statecore.jobs.history.report_index import Attempts, InstanceReports
 from statecore.jobs.history.restored_store import RestoredStore, restored_stores
 from statecore.jobs.history.unfinished_restores import Leftover, UnfinishedRestore, leftovers, unfinished_restores
 from statecore.jobs.planning.request_files import PLAN_SUFFIX, REPORT_SUFFIX
@@ -43,7 +43,7 @@ MAX_READ = 50
 
 
 @dataclass(frozen=True)
-class Restores:
+class Restores(Attempts):
     """The history of one instance of an application.
 
     Attributes:
@@ -71,22 +71,12 @@ class Restores:
     changes: Changes = field(default_factory=Changes)
 
     @property
-    def last(self) -> ReportHead | None:
-        """The latest successful restore."""
-        return next((head for head in self.attempts if head.outcome is ReportOutcome.RESTORED), None)
-
-    @property
     def before(self) -> ReportHead | None:
         """The latest restore that placed stores, if the last one found nothing to do."""
-        if self.last is None or self.last.partitions:
+        if self.last_restored is None or self.last_restored.partitions:
             return None
         done = (head for head in self.attempts if head.outcome is ReportOutcome.RESTORED and head.partitions)
         return next(done, None)
-
-    @property
-    def published(self) -> ReportHead | None:
-        """The latest job that published a snapshot, with or without restoring a state directory."""
-        return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
 
     @property
     def later(self) -> ReportHead | None:
@@ -104,11 +94,11 @@ class Restores:
     def to_json(self) -> dict[str, Any]:
         return {
             **self.instance._asdict(),
-            "looked": self.was_read,
+            "was_read": self.was_read,
             "holder": self.holder._asdict() if self.holder else None,
             "writer": self.writer._asdict() if self.writer else None,
-            "last_restore": self.last.to_json() if self.last else None,
-            "last_published": self.published.to_json() if self.published else None,
+            "last_restore": self.last_restored.to_json() if self.last_restored else None,
+            "last_published": self.last_published.to_json() if self.last_published else None,
             "later_attempt": self.later.to_json() if self.later else None,
             "attempts": [head.to_json() for head in self.attempts],
             "stores": [vars(store) for store in self.stores],
@@ -116,8 +106,8 @@ class Restores:
             "unfinished": [one.to_json() for one in self.unfinished],
             **self.fetches.to_json(),
             **self.changes.to_json(),
-            "left": [vars(one) for one in self.leftovers],
-            "trouble": list(self.problems),
+            "leftovers": [vars(one) for one in self.leftovers],
+            "problems": list(self.problems),
         }
 
 

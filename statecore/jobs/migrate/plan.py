@@ -14,7 +14,7 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import plan_id_of
 from statecore.jobs.migrate.report import MigratedStep, MigratedStore, MigratedTask
 from statecore.jobs.migrate.request import MigrateRequest
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_note
+from statecore.spec.model import ApplicationSpec, undecided_note
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import changelog_owner, guarantee_of, store_places
@@ -94,7 +94,7 @@ def _plan_task(
         RELEASES[request.to],
         application_id=request.application_id,
         spec=spec,
-        exactly_once=None if guarantee is None else guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2,
+        exactly_once=None if guarantee is None else guarantee.is_exactly_once,
         lose_headers=request.lose_headers,
     )
     if plan.refused:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from statecore.errors import Corrupted, NotFound
 from statecore.filesystem import file_sha256, is_unmodified, link_or_copy
+from statecore.formats.offsets import next_offset
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.pipeline import staging
@@ -66,7 +67,7 @@ def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: B
             store=built.store,
         )
     is_global = built.task == GLOBAL
-    return {partition: offset + (not is_global) for partition, offset in offsets.items()}
+    return {partition: next_offset(offset, is_global=is_global) for partition, offset in offsets.items()}
 
 
 def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:

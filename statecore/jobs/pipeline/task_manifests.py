@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from statecore import __version__
+from statecore.formats.integers import min_known
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Image, StoreDigest, segment_order
 from statecore.jobs.bases.base import Base, Key
@@ -22,7 +23,6 @@ from statecore.repository.manifest import (
     StoredRun,
     StoreSnapshot,
     TaskManifest,
-    min_known,
 )
 
 

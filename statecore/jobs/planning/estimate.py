@@ -11,6 +11,7 @@ from statecore.images.read_amplification import MOST_UNMERGED
 from statecore.jobs.pipeline.staging import staging_base
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.statedir.state_directory import StateDirectory, ensure_free_space, free_space
+from statecore.words import format_bytes
 
 ROW_BYTES = 24
 """Most bytes a record takes on disk besides key and value: in a run its lengths, the timestamp before its value,
@@ -19,8 +20,6 @@ RocksDB's sequence number, filter and index; in a scratch file a header of 16.
 
 _IN_MEMORY = 150
 """Most bytes a record takes in a builder's memory besides key and value."""
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True)
@@ -105,14 +104,6 @@ def estimate_of(plan: RestorePlan, weights: SizeEstimate, disk: DiskNeed | None,
         f"{format_bytes(disk.besides)} more while they are built. If records replace others, the stores take less, and "
         "temporary files at most twice as much as the stores."
     )
-
-
-def format_bytes(count: float) -> str:
-    for unit in _UNITS[:-1]:
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.0f} {_UNITS[-1]}"
 
 
 def disk_warnings(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:

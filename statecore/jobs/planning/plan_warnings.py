@@ -6,12 +6,12 @@ from statecore.changelog.cluster import Cluster
 from statecore.discover.kind_evidence import evidence_of_topic, listed
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.planning.plan import PlanRequest, RestorePlan
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, default_changelog
+from statecore.spec.model import ApplicationSpec, StoreSpec, default_changelog
 
 
 def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: PlanRequest) -> tuple[str, ...]:
     """All warnings about a plan."""
-    exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    exactly_once = spec.processing_guarantee.is_exactly_once
     notes = [
         f"{part.topic}-{part.partition}: an open transaction held the end at {part.end} for "
         f"{request.transaction_wait:g} s; the application will restore the tail up to {part.log_end} itself "
@@ -80,7 +80,7 @@ def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan
     if not found:
         return []
     names, topics = ", ".join(sorted(found)), ", ".join(sorted(found.values()))
-    if spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+    if spec.processing_guarantee.is_exactly_once:
         consequence = "WIPES every rebuilt task that lacks it and restores it whole (exactly-once, and no offset of it)"
     else:
         consequence = "restores it itself, from the start"
@@ -93,7 +93,7 @@ def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan
 def _in_memory(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
     """Under exactly-once, note on stores declared as in-memory: if one is persistent, its task is wiped."""
     names = sorted(store.name for store in _of_rebuilt_tasks(spec, plan) if store.kind is StoreKind.IN_MEMORY)
-    if not names or spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+    if not names or not spec.processing_guarantee.is_exactly_once:
         return []
     return [
         f"Nothing is placed for {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES every "

@@ -26,7 +26,7 @@ from statecore.jobs.planning.plan import (
 )
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.selection import check_partitions, select_stores
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, is_source, task_of
+from statecore.spec.model import ApplicationSpec, StoreSpec, is_source, task_of
 
 POLL_INTERVAL = 0.5
 
@@ -160,7 +160,7 @@ def _open_transactions(
     ends: Mapping[TopicPartition, int],
 ) -> Sequence[TopicPartition]:
     """Partitions whose wanted records are held back by an open transaction."""
-    if spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+    if not spec.processing_guarantee.is_exactly_once:
         return []
     return [part for part in read if offsets[part].last_stable < offsets[part].until(ends.get(part)).log_end]
 

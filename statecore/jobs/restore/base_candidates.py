@@ -29,7 +29,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import NEWEST
 from statecore.repository.listing import entry_of
 from statecore.repository.manifest import TaskManifest
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.words import shortened_list
 
@@ -100,7 +100,7 @@ class RestoreCandidates:
 
     def needs_placement(self, task: str) -> bool:
         """Whether a task lacks a store without which an exactly-once start wipes it: a placement creates that."""
-        if self.spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2 or task == GLOBAL:
+        if not self.spec.processing_guarantee.is_exactly_once or task == GLOBAL:
             return False
         expected = [store for store in self.spec.stores_of(task) if store.is_logged and store.kind.can_be_built]
         return not all(self.has_store((task, store.name)) for store in expected)

@@ -44,8 +44,7 @@ class PlaceSink(Sink):
         yield from refuse_preview(planned, request, self._directory, self._job.spec)
 
     def recover(self) -> None:
-        if recovered := str(recover(self._directory, self._job.faults)):
-            self._job.say(recovered)
+        recover(self._directory, self._job.faults, self._job.say)
 
     def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:  # noqa: ARG002
         found = placed_report(self._job.home, self._directory, frozen, self._job.attempt)

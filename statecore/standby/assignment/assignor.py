@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from statecore.standby.assignment.balance import Balance, Numbers, Shape
-from statecore.standby.assignment.model import NO_COPY, Assignment, AssignmentSettings, Copy, Member, Placement, Role
+from statecore.standby.assignment.model import NO_COPY, Assignment, AssignmentSettings, Copy, Member, Role
 
 Targets = dict[str, set[int]]  # Task → indexes of its target members in the sorted list
 
@@ -53,7 +53,7 @@ def assign(
     round_.warm_up()
     placed = zip(members, round_.roles, strict=True)
     return Assignment(
-        {member.id: Placement(dict(sorted(roles.items()))) for member, roles in placed},
+        {member.id: dict(sorted(roles.items())) for member, roles in placed},
         probing=bool(round_.wanted) or round_.was_late,
         short=frozenset(task for task in tasks if len(targets[task]) < settings.replicas),
         errors=errors,

@@ -72,13 +72,13 @@ def decide(
     assignment = assign(taking_part, ends, settings, is_late=is_late)
     owned: dict[str, list[int]] = {}
     for one in taking_part:
-        for task, role in assignment.members[one.id].roles.items():
+        for task, role in assignment.members[one.id].items():
             had = one.copy(task)
             # A copy that was not opened yet may turn out to be unusable.
             if role is Role.STANDBY and had.role is not Role.ON_DISK:
                 owned.setdefault(task, []).append(had.sum)
     for one in taking_part:
-        roles = assignment.members[one.id].roles
+        roles = assignment.members[one.id]
         assumed_sums = {task: one.copy(task).sum for task in roles}
         errors = {task: why for task, why in assignment.errors.items() if task in one.copies}
         best = {task: max(held) for task in one.copies.keys() - roles.keys() if (held := owned.get(task))}

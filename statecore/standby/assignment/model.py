@@ -78,20 +78,10 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Assignment of one member."""
-
-    roles: Mapping[str, Role] = field(default_factory=dict)  # role by task; never ON_DISK
-
-    def tasks(self, role: Role) -> frozenset[str]:
-        return frozenset(task for task, given in self.roles.items() if given is role)
-
-
-@dataclass(frozen=True)
 class Assignment:
     """Assignment of all members."""
 
-    members: Mapping[str, Placement]  # placement by member id, one for every member
+    members: Mapping[str, Mapping[str, Role]]  # role by task, never ON_DISK, of every member by its id
     probing: bool = False  # whether warm-ups are in progress, so that a probing rebalance has to follow
     # tasks with fewer copies than wanted, because there are too few members or hosts
     short: frozenset[str] = frozenset()

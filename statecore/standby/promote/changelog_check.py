@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from statecore.changelog.delete_retention import (
     CLOCK_MARGIN_MS,
     ENDLESS_MS,
-    min_recorded_retention_ms,
     recorded_retention_ms,
 )
 from statecore.changelog.soundness import BaseEnd, age_of, refusal
 from statecore.errors import Invalid, Reason, Retryable, StatecoreError
+from statecore.formats.integers import min_known
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
@@ -100,7 +100,7 @@ def check_changelogs(tasks: Mapping[str, tuple[Path, Sequence[StandbyCopy]]], as
 
 def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     """Why the tail after a copy may lack deletes; ``None`` if it cannot."""
-    retention_ms = min_recorded_retention_ms((end.delete_retention_ms, recorded_retention_ms(now.topic)))
+    retention_ms = min_known((end.delete_retention_ms, recorded_retention_ms(now.topic)))
     if retention_ms == ENDLESS_MS or end.end >= now.log.last_stable:  # compaction stops at the last stable offset
         return None
     name = str(end.topic_partition)

@@ -20,7 +20,7 @@ from statecore.jobs.directory_change import plan_id_of
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.restore.planned_placement import siblings_of
 from statecore.progress import Progress
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, StandbyCopy, check_changelogs
 from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
@@ -89,7 +89,7 @@ class PromotionPlanner:
     ) -> None:
         self.application, self.standby, self.directory = application, standby, directory
         self.ask, self.progress = ask, progress
-        self.exactly_once = application.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self.exactly_once = application.processing_guarantee.is_exactly_once
         self._written = WrittenBy(application, {})
 
     def run(self, only: Sequence[str]) -> PromotionPlan:

@@ -24,6 +24,7 @@ from statecore.errors import Fenced, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, link_or_copy
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest
+from statecore.stores.rocksdb.directory import identity_of
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, not_readable_here, translate
 from statecore.stores.rocksdb.files import check_blobs, files_elsewhere, parse_manifest
 
@@ -67,7 +68,7 @@ def take_checkpoint(source: Path, target: Path, *, sleep: Callable[[float], None
     linked_identity: str | None = None
     for attempt in range(_ATTEMPTS):
         try:
-            identity = _identity(source)
+            identity = identity_of(source)  # Another database may use the same file numbers
             if attempt and identity != linked_identity:
                 shutil.rmtree(target, ignore_errors=True)
             if not attempt or identity != linked_identity:
@@ -102,7 +103,7 @@ def take_checkpoint(source: Path, target: Path, *, sleep: Callable[[float], None
     )
 
 
-def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckpoint:
+def _attempt(source: Path, target: Path, identity: str) -> DatabaseCheckpoint:
     for file in target.iterdir():
         if file.suffix not in DATA_SUFFIXES:  # of an earlier attempt: its logs would be replayed
             file.unlink()
@@ -116,7 +117,7 @@ def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckp
         raise _Changed
     _link_exactly(source, target, set(manifest.names))
     check_blobs(source, target, manifest.blobs.values())
-    if _identity(source) != identity:
+    if identity_of(source) != identity:
         raise _Changed
     for file in _small_files(source):
         shutil.copyfile(file, target / file.name)
@@ -151,14 +152,6 @@ def _link_exactly(source: Path, target: Path, named: Set[str]) -> None:
         link_or_copy(source / name, target / name)
     for name in there - named:
         (target / name).unlink()
-
-
-def _identity(source: Path) -> str | None:
-    """RocksDB's ``IDENTITY`` of the database; another database may use the same file numbers."""
-    try:
-        return (source / _IDENTITY).read_text(errors="replace")
-    except FileNotFoundError:
-        return None
 
 
 def named_files(path: Path) -> tuple[Path, ...]:

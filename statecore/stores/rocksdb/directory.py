@@ -85,17 +85,26 @@ def data_files_in(path: Path) -> frozenset[str]:
     return frozenset(file.name for file in path.iterdir() if file.suffix in DATA_SUFFIXES)
 
 
-def identity_of(path: Path) -> str:
-    """RocksDB's ``IDENTITY`` of a database: moves keep it, recreation changes it; empty if unreadable."""
+def identity_of(path: Path, *, ignore_errors: bool = False) -> str:
+    """RocksDB's ``IDENTITY`` of a database: copies and moves keep it, recreation changes it; empty if there is none.
+
+    Args:
+        ignore_errors: return nothing also where it cannot be read. For callers that only compare it with a recorded
+            one, where a database without an identity is simply not the recorded one.
+    """
     try:
         return (path / "IDENTITY").read_text(errors="replace").strip()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
+    except OSError:
+        if ignore_errors:
+            return ""
+        raise
 
 
 def identities_of(databases: Iterable[Path]) -> frozenset[str]:
-    """The identities of several databases; see :func:`identity_of`."""
-    return frozenset(map(identity_of, databases)) - {""}
+    """The identities of several databases that have a readable one; see :func:`identity_of`."""
+    return frozenset(identity_of(path, ignore_errors=True) for path in databases) - {""}
 
 
 def current_manifest(path: Path) -> tuple[str, bytes]:

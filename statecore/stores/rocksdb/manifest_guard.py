@@ -43,7 +43,7 @@ from statecore.filesystem import link_or_copy, sync_file
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, partition_of_key
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BLOCK, Manifest, first_sequence, last_sequence, read_manifest
-from statecore.stores.rocksdb.directory import current_manifest, data_files_in
+from statecore.stores.rocksdb.directory import current_manifest, data_files_in, identity_of
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.files import check_blobs, parse_manifest
 from statecore.stores.rocksdb.reading import OpenedFamilies
@@ -227,7 +227,7 @@ class ManifestGuard:
         try:
             current = (self.where / "CURRENT").read_text().strip()
             record = {
-                "database": _identity(self.where),
+                "database": identity_of(self.where),
                 "manifest": current,
                 "bytes": (self.where / current).stat().st_size,
                 "rows_ahead": rows_ahead or self._rows_ahead,
@@ -323,7 +323,7 @@ def _read_record(path: Path) -> _Record | None:
     try:
         first, *more = (path / RECORD_FILE).read_bytes().splitlines()
         record, openings = _parse_line(first), [_parse_line(line) for line in more]
-        if record is None or record["database"] != _identity(path):
+        if record is None or record["database"] != identity_of(path):
             return None
         sequences = frozenset(int(opening["opening"]) for opening in openings if opening is not None)
         return _Record(str(record["manifest"]), int(record["bytes"]), bool(record["rows_ahead"]), sequences)
@@ -342,14 +342,6 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
         return None
     entry: dict[str, Any] = json.loads(text)
     return entry
-
-
-def _identity(path: Path) -> str:
-    """RocksDB's ``IDENTITY`` of the database, which copies share."""
-    try:
-        return (path / "IDENTITY").read_text(errors="replace").strip()
-    except FileNotFoundError:
-        return ""
 
 
 def _append_opening(path: Path, sequence: int) -> None:

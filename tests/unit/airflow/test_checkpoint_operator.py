@@ -23,7 +23,7 @@ from statecore.errors import Retryable
 from statecore.jobs import program
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
-from tests.harness.keeper import started_at
+from tests.harness.process_guard import started_at
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_operators import arguments_of, context, last_words, snapshot_event
 

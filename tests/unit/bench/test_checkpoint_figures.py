@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from bench.asked import KINDS
 from bench.checkpoint_figures import (
     Fetched,
     Step,
@@ -21,6 +20,7 @@ from bench.checkpoint_figures import (
     price_table,
     rebuild_table,
 )
+from bench.s3_request_log import KINDS
 
 
 def asked(**counts: int) -> dict[str, int]:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.asked import KINDS
 from bench.fetch_figures import Requests, Round, middle, requests_of, requests_table, size_tables
+from bench.s3_request_log import KINDS
 
 ONE = Round(
     records=17_240_000,

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from bench.ceiling import Ceiling
 from bench.process import Cost
 from bench.restoring import Restored
 from bench.stages import named_by, table
+from bench.throughput_ceiling import Ceiling
 
 WORK = {"fetch": 2.0, "decode": 4.0, "collect": 1.0, "write": 2.0, "image": 1.0}
 

@@ -9,7 +9,6 @@ from statecore.changelog.delete_retention import (
     current_retention_ms,
     is_purely_compacted,
     min_current_retention_ms,
-    min_recorded_retention_ms,
     recorded_retention_ms,
     with_shorter_retention,
 )
@@ -59,12 +58,6 @@ def test_of_several_topics_the_shortest_time_counts_and_those_that_keep_deletes_
 def test_what_is_recorded_is_a_number_also_of_a_topic_that_keeps_its_deletes() -> None:
     assert recorded_retention_ms(topic("compact")) == HOUR
     assert recorded_retention_ms(topic("delete")) == ENDLESS_MS == 2**63 - 1
-
-
-def test_the_smallest_recorded_retention_counts_and_unknown_stays_unknown() -> None:
-    assert min_recorded_retention_ms([HOUR, ENDLESS_MS, 2 * HOUR]) == HOUR
-    assert min_recorded_retention_ms([HOUR, None]) is None
-    assert min_recorded_retention_ms([]) is None
 
 
 def test_of_two_descriptions_of_a_topic_the_one_counts_that_keeps_deletes_for_a_shorter_time() -> None:

@@ -14,12 +14,22 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+def command_lines(page: Path) -> list[str]:
+    """The arguments of ``statecore`` in the blocks of a page."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in re.sub(r"\\\n\s*", " ", block).splitlines()]
+    return [found[1] for line in lines if (found := re.match(r"\s*(?:\S*bin/)?statecore (.*)", line))]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_command_lines_in_blocks_parse(page: Path) -> None:
-    for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
-        lines = re.sub(r"\\\n\s*", " ", block).splitlines()
-        for line in filter(None, (re.match(r"\s*(?:\S*bin/)?statecore (.*)", line) for line in lines)):
-            parse(shlex.split(line[1], comments=True))
+    for line in command_lines(page):
+        parse(shlex.split(line, comments=True))
+
+
+def test_the_pages_have_command_lines_of_most_commands() -> None:
+    """Else the test above passes on nothing."""
+    assert len({line.split()[0] for page in PAGES for line in command_lines(page)}) > 10
 
 
 def test_options_named_in_sentences_are_those_of_their_commands(capsys: pytest.CaptureFixture[str]) -> None:

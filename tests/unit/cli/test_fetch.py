@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
+from tests.harness.case_selection import one_of
 from tests.harness.raising import code_said
-from tests.harness.tiers import one_of
 from tests.unit.jobs.published import Shop
 
 

@@ -167,7 +167,7 @@ def test_a_document_has_a_version_and_every_application(run: Run, orders: Direct
     assert (code, document["version"], document["reports"]) == (0, 1, None)
     first, second = document["applications"]
     assert (first["application_id"], first["last_restore"]["outcome"]) == ("orders", "restored")
-    assert (second["application_id"], second["last_restore"], second["looked"]) == ("payments", None, True)
+    assert (second["application_id"], second["last_restore"], second["was_read"]) == ("payments", None, True)
 
 
 def test_without_a_state_directory_it_says_what_the_reports_say(run: Run, orders: Directory, tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_without_a_state_directory_it_says_what_the_reports_say(run: Run, orders
     code, out, _ = run()
     assert code == 0
     assert "elsewhere in /far" in out
-    far, near = sorted(json.loads(run("--json")[1])["applications"], key=lambda one: one["looked"])
-    assert (far["state_dir"], far["looked"], near["looked"], near["holder"]) == ("/far", False, True, None)
+    far, near = sorted(json.loads(run("--json")[1])["applications"], key=lambda one: one["was_read"])
+    assert (far["state_dir"], far["was_read"], near["was_read"], near["holder"]) == ("/far", False, True, None)
     assert FREE in out
     assert not (reports / ".index").exists()  # a visitor leaves nothing behind
     assert run("--application-id", "absent")[0] == 14
@@ -250,8 +250,8 @@ def test_a_directory_that_may_not_be_read_hides_neither_its_reports_nor_the_othe
     found = {one["application_id"]: one for one in json.loads(out)["applications"]}
     assert found["other"]["last_restore"] is not None
     assert found["orders"]["last_restore"] is not None
-    assert found["orders"]["looked"] is False
-    assert "cannot be read" in found["orders"]["trouble"][0]
+    assert found["orders"]["was_read"] is False
+    assert "cannot be read" in found["orders"]["problems"][0]
 
 
 @pytest.fixture

@@ -243,7 +243,7 @@ def test_trouble_beyond_single_stores_has_a_code(run, state_dir):
     (state_dir / "shop/0_1/.checkpoint").write_bytes(b"0\nx\n")
     _, out, _ = run("inspect", "--json")
     (application,) = json.loads(out)["applications"]
-    assert application["trouble"] == [one["what"] for one in application["findings"]]
+    assert application["problems"] == [one["what"] for one in application["findings"]]
     assert [(one["code"], one["task"]) for one in application["findings"]] == [("checkpoint-unreadable", "0_1")]
 
 

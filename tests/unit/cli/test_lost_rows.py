@@ -11,7 +11,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.repository.repository import create_repository
 from tests.golden.directories import golden_directories, unpacked
-from tests.harness.damaging import cut, cut_manifest, manifest_of
+from tests.harness.damage_functions import cut, cut_manifest, manifest_of
 
 GOLDEN = "4.4.0-at-least-once-clean"
 

@@ -20,8 +20,8 @@ from statecore.statedir.file_trees import link_tree
 from statecore.stores.rocksdb.files import sst_formats
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.rocksdb.writes import ChangedDatabase
+from tests.harness.case_selection import three_of
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
 from tests.unit.conversion.tasks import OLDER, Task, declared, golden_task
 from tests.unit.doctor.stored import CASES, golden, write_golden
 

@@ -13,8 +13,8 @@ from statecore.formats.rows.buffered import BufferedRecord, BufferKey
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from tests.golden.directories import unpacked
-from tests.harness.damage import AT_LEAST_ONCE, DAMAGES
-from tests.harness.damaging import cut_manifest
+from tests.harness.damage_cases import AT_LEAST_ONCE, DAMAGES
+from tests.harness.damage_functions import cut_manifest
 from tests.harness.encode_buffered import encode_buffered
 from tests.harness.raising import raises
 from tests.unit.conversion.tasks import Task, declared, golden_task

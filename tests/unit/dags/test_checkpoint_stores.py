@@ -19,7 +19,7 @@ from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.repository.repository import create_repository
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import local_calls

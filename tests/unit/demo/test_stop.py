@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from demo.stop import stop_all
-from tests.harness.keeper import started_at
+from tests.harness.process_guard import started_at
 
 OBEDIENT = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"

@@ -30,7 +30,7 @@ subtopologies: {{0: {{stores: {{{stores}}}}}}}
 
 
 def diagnose(tmp_path, application="app", **how):
-    """An examination, which changes nothing."""
+    """A diagnosis, which changes nothing."""
     before = metadata(tmp_path)
     found = diagnose_directory(StateDirectory(tmp_path, application), **how)
     assert metadata(tmp_path) == before

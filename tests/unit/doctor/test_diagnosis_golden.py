@@ -13,7 +13,7 @@ from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
-from tests.harness.damage import DAMAGES
+from tests.harness.damage_cases import DAMAGES
 
 DAY_MS = 86_400_000
 OFFLINE = sorted(name for name, damage in DAMAGES.items() if "brokers" not in damage.needs)

@@ -15,8 +15,8 @@ from statecore.formats.releases import RELEASES
 from statecore.spec.reader import read_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.golden.directories import HERE, golden_directories, names, unpacked
-from tests.harness.damage import AT_LEAST_ONCE, DAMAGES, EXACTLY_ONCE
-from tests.harness.damaging import index_block, tables_of
+from tests.harness.damage_cases import AT_LEAST_ONCE, DAMAGES, EXACTLY_ONCE
+from tests.harness.damage_functions import index_block, tables_of
 from tests.harness.directory import databases
 from tests.harness.fleet import VERSIONS, Moment
 

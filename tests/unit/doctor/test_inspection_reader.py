@@ -12,7 +12,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.statedir.journal import JOURNAL
 from statecore.statedir.state_directory import StateDirectory
 from tests.golden.directories import unpacked
-from tests.harness.damage import AT_LEAST_ONCE
+from tests.harness.damage_cases import AT_LEAST_ONCE
 from tests.harness.raising import raises
 from tests.unit.doctor.golden import examined
 from tests.unit.doctor.stored import offsets, write_database

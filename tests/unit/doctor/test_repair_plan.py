@@ -11,8 +11,8 @@ from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.repair_plan import plan_repairs
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
-from tests.harness.damage import AT_LEAST_ONCE, EXACTLY_ONCE, WINDOWS
-from tests.harness.damaging import PLAIN
+from tests.harness.damage_cases import AT_LEAST_ONCE, EXACTLY_ONCE, WINDOWS
+from tests.harness.damage_functions import PLAIN
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.doctor.golden import examined
 

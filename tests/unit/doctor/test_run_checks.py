@@ -14,8 +14,8 @@ from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.lock_holder import Holder
 from tests.golden.directories import golden_directories, unpacked
-from tests.harness.damage import AT_LEAST_ONCE, STAMPED
-from tests.harness.damaging import PLAIN
+from tests.harness.damage_cases import AT_LEAST_ONCE, STAMPED
+from tests.harness.damage_functions import PLAIN
 
 
 @pytest.fixture

@@ -54,3 +54,7 @@ def test_an_offset_that_cannot_be_is_a_value_of_the_error():
         checked_offsets({partition: -2})
     with raises(Invalid, "partition-duplicate", topic=partition.topic, partition=2, offsets=[1, 3]):
         checked_offsets({partition: 1, Confluent(): 3})
+
+
+def test_a_global_store_keeps_the_next_offset_itself() -> None:
+    assert [offsets.next_offset(99, is_global=is_global) for is_global in (False, True)] == [100, 99]

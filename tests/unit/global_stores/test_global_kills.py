@@ -11,8 +11,8 @@ import pytest
 from statecore.errors import Retryable
 from statecore.faults import GLOBAL_POINTS, VARIABLE
 from statecore.global_stores.state import GlobalState
+from tests.harness.case_selection import one_of, three_of
 from tests.harness.forked import Forks
-from tests.harness.tiers import one_of, three_of
 from tests.unit.global_stores.global_world import STORE, TOPIC, World, log, poll_until, rows
 
 BEFORE = {b"a": b"1", b"b": b"2", b"c": b"3"}

@@ -21,7 +21,7 @@ from statecore.global_stores.state import GlobalState, RecoveryReason
 from statecore.metrics import Instrument, NullMetrics, Tags
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
-from tests.harness.tiers import one_of, three_of
+from tests.harness.case_selection import one_of, three_of
 from tests.unit.changelog.build import Record, batch
 from tests.unit.changelog.scripted import CLOSE, Part
 from tests.unit.global_stores.global_world import STORE, TOPIC, World, log, poll_until, rows

@@ -11,7 +11,7 @@ import pytest
 from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.external_key_table import ExternalKeyTable
 from statecore.images.key_table import Columns, KeyTable
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
 from tests.unit.images.test_row_batches import Row, columns, rows_of
 
 

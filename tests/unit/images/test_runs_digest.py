@@ -20,8 +20,8 @@ from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import known_digest, merged_digest, overlapping
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.case_selection import one_of
 from tests.harness.reference_digest import digest_of
-from tests.harness.tiers import one_of
 from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import Record, batch, batches, expected_rows
 from tests.unit.images.sst_files import Rows, files_of, written

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
 
 ADD = """
 import sys

@@ -15,9 +15,9 @@ from statecore.errors import Invalid
 from statecore.objectstore.s3_location import CUSTOMER_KEY, Encryption, S3Location, make_client
 from statecore.objectstore.s3_probe import probe
 from tests.harness import s3_server
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
 from tests.harness.s3_server import ACCESS, SECRET, S3Server
-from tests.harness.tiers import one_of
 
 _numbers = itertools.count()
 

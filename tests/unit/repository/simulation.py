@@ -52,6 +52,7 @@ from statecore.repository.manifest import MANIFEST, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
 from statecore.repository.snapshot_composition import ReadPosition
+from tests.harness.scheduler import Scheduler
 from tests.harness.simulated_store import (
     Death,
     Network,
@@ -61,7 +62,6 @@ from tests.harness.simulated_store import (
     Storage,
     version_of,
 )
-from tests.harness.turns import Turns
 from tests.unit.repository.judgement import Broken, Judge, ends_in, runs_of, spans_in
 from tests.unit.repository.requested import Key, Plan, Request, entry_of
 from tests.unit.repository.snapshots import APPLICATION, NOW, STORES, publication, repository, store_of, uploaded_runs
@@ -124,7 +124,7 @@ class Simulation:
         self._chance = Random(self.seed)
         self._now = NOW
         self._storage = Storage(clock=lambda: self._now, swapped=self._swapped, deleted=self._deleted)
-        self._turns = Turns(self._chance)
+        self._turns = Scheduler(self._chance)
         self._network = Network(
             self._storage, self._chance, self._chance.choice((0.0, 0.02, 0.05, 0.1, 0.2)), self._turns.pause
         )

@@ -24,7 +24,6 @@ from statecore.repository.manifest import (
     StoredEnd,
     StoreSnapshot,
     TaskManifest,
-    min_known,
     verified_content,
 )
 from tests.harness.raising import raises
@@ -151,11 +150,6 @@ def test_the_identity_of_a_snapshot_depends_on_task_manifests_and_not_on_extents
     assert one.reference("0_1") == reference_of("0_1")
     assert one.reference("0_2") is None
     assert one.file_bytes == 200
-
-
-@pytest.mark.parametrize(("cuts", "first"), [([], None), ([3, 1, 2], 1), ([1, None], None), ([0], 0)])
-def test_the_earliest_read_position_is_known_if_all_are(cuts: list[int | None], first: int | None) -> None:
-    assert min_known(cuts) == first
 
 
 def test_a_store_restored_by_kafka_streams_gives_a_task_no_read_position() -> None:

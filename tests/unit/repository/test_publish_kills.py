@@ -19,8 +19,8 @@ import pytest
 from statecore.faults import PUBLISH_POINTS, VARIABLE
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import create_repository
+from tests.harness.case_selection import three_of
 from tests.harness.s3_server import ACCESS, SECRET, serving
-from tests.harness.tiers import three_of
 from tests.unit.repository.publishing_process import publish
 from tests.unit.repository.snapshots import Ends, ends_of, fetched
 

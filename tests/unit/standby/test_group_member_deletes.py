@@ -14,7 +14,7 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from statecore.standby.assignment.leader import assign
-from statecore.standby.assignment.model import Assignment, Member, Placement, Role
+from statecore.standby.assignment.model import Assignment, Member, Role
 from statecore.standby.assignment.protocol import decode_subscription
 from statecore.standby.group_member import AssignmentResult, GroupMember
 from tests.unit.standby.group_member_world import Coordinator
@@ -154,7 +154,7 @@ def test_so_it_is_also_where_tasks_go_from_one_whole_copy_to_another_for_no_reas
         for task, end in ends.items():
             whole = [member for member in members if member.copy(task).sum >= end]
             roles[chance.choice(whole or list(members)).id][task] = Role.STANDBY
-        return Assignment({member: Placement(given) for member, given in roles.items()})
+        return Assignment(roles)
 
     play(disks, *course, from_copy_to_copy)
 

@@ -1,8 +1,8 @@
-"""Which rounds of a standby are told."""
+"""Which messages and rounds of a standby are emitted."""
 
 from __future__ import annotations
 
-from statecore.standby.log_dedup import RoundReports
+from statecore.standby.log_dedup import Messages, RoundReports
 from statecore.standby.report import StandbyReport, StandbyStoreReport, StandbyTaskReport
 
 
@@ -39,3 +39,18 @@ def test_complete_rounds_and_changes_are_logged_at_once() -> None:
     world.round(0, is_whole=True)
     world.round(0, is_whole=True)
     assert world.told == [1, 3, 5, 6, 7, 8]
+
+
+def test_a_text_is_emitted_again_once_its_words_change() -> None:
+    said = list[str]()
+    messages = Messages(said.append)
+    for texts in (
+        {"0_0": "behind by 9,000"},
+        {"0_0": "behind by 7"},
+        {"0_0": "gone", "0_1": "gone"},
+        {},
+        {"0_0": "gone"},
+    ):
+        messages.changes("tasks", texts)
+    messages.changes("stores", {"0_0": "gone"})
+    assert said == ["behind by 9,000", "gone", "gone", "gone", "gone"]

@@ -23,9 +23,9 @@ from statecore.statedir.database_state import create_database
 from statecore.statedir.quarantine import quarantined
 from statecore.statedir.task_layout import stores_in
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.case_selection import one_of, three_of
 from tests.harness.filesystems import refusing
 from tests.harness.raising import raises
-from tests.harness.tiers import one_of, three_of
 from tests.unit.tasks.startup_tasks_world import APPLICATION, KV, World, changelog, lock_lost, spec_of
 
 LONG_AGO = 1_000_000

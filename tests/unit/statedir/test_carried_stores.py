@@ -9,8 +9,8 @@ from statecore.statedir.carried_stores import CarriedStores
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.task_layout import stores_in
 from tests.golden.directories import unpacked
-from tests.harness.damage import EXACTLY_ONCE, STAMPED
-from tests.harness.damaging import TASK, cut_manifest, database_of
+from tests.harness.damage_cases import EXACTLY_ONCE, STAMPED
+from tests.harness.damage_functions import TASK, cut_manifest, database_of
 
 
 def test_a_store_whose_manifest_lost_its_end_is_not_carried_over(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.golden.directories import unpacked
-from tests.harness.damage import DAMAGES, OLDER
-from tests.harness.damaging import PLAIN, TASK
+from tests.harness.damage_cases import DAMAGES, OLDER
+from tests.harness.damage_functions import PLAIN, TASK
 from tests.unit.conversion.tasks import golden_task
 
 SECOND = 1_000_000_000

@@ -48,8 +48,11 @@ def test_recovery_does_not_change_a_task_that_the_application_has_used(directory
     for task, offset in (("0_0", 30), ("0_1", 31)):
         with RocksDBStore(directory.store_path(task, "s", KIND), KIND) as store:
             store.commit({changelog(task, "s"): offset})
-    report = recover(directory)
+    said = list[str]()
+    report = recover(directory, say=said.append)
     assert (report.placed, report.put_back, report.left_alone) == (("0_0", "0_2"), (), ("0_1",))
+    recover(directory, say=said.append)  # has nothing to say
+    assert said == [str(report)]
     assert [offset_of(directory, f"0_{n}", "s") for n in range(3)] == [30, 31, 9]
 
 

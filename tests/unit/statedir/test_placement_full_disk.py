@@ -15,8 +15,8 @@ from statecore.statedir.placement import apply_placement, recover
 from statecore.statedir.placement_plan import plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import mounts
+from tests.harness.case_selection import three_of
 from tests.harness.filesystems import without_exchange
-from tests.harness.tiers import three_of
 from tests.unit.statedir.support import make_image, make_live, offset_of, sibling
 
 TASKS = ("0_0", "0_1")

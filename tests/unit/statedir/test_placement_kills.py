@@ -19,7 +19,7 @@ from statecore.faults import PLACEMENT_POINTS
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.file_trees import file_sizes
 from statecore.statedir.state_directory import StateDirectory
-from tests.harness.tiers import three_of
+from tests.harness.case_selection import three_of
 from tests.unit.statedir.placing_process import ALONE, GLOBAL, GLOBAL_OFFSETS
 from tests.unit.statedir.placing_process import TASKS as PLAIN_TASKS
 from tests.unit.statedir.support import (

@@ -26,10 +26,10 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
-from tests.harness.damage import AT_LEAST_ONCE, DAMAGES, EXACTLY_ONCE, STAMPED
-from tests.harness.damaging import change_offsets, cut, cut_manifest, database_of, manifest_of
+from tests.harness.case_selection import three_of
+from tests.harness.damage_cases import AT_LEAST_ONCE, DAMAGES, EXACTLY_ONCE, STAMPED
+from tests.harness.damage_functions import change_offsets, cut, cut_manifest, database_of, manifest_of
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
 from tests.unit.tasks.startup_tasks_world import KV, World
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)

@@ -19,8 +19,8 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.stores.rocksdb import manifest_guard as rocksdb_witness
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
-from tests.harness.tiers import one_of
 from tests.unit.stores.crash import CHANGELOG, KEYS, KIND, MERGES, PADDING
 
 LONGEST_LIFE = 0.1

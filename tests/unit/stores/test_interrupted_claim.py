@@ -14,7 +14,7 @@ import pytest
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb import directory_lock as rocksdb_ownership
 from statecore.stores.rocksdb.directory_lock import Claim, writer_of
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
 from tests.unit.stores.interrupts import Interrupt, another_thread_may_ask, interrupted_at
 from tests.unit.stores.rocksdb.test_store import fresh
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from statecore.stores.legacy_offsets import read_offsets
+from tests.harness.case_selection import one_of
 from tests.harness.forked import Forks
-from tests.harness.tiers import one_of
 from tests.unit.tasks.checkpointing_process import BESIDE, INSIDE, inside, number, rows_beside, task
 
 KILLS = 15

@@ -27,8 +27,8 @@ from statecore.tasks.offset_sums import (
     read_task_sum,
 )
 from tests.golden.directories import unpacked
-from tests.harness.damage import EXACTLY_ONCE, STAMPED
-from tests.harness.damaging import TASK, cut_manifest, database_of
+from tests.harness.damage_cases import EXACTLY_ONCE, STAMPED
+from tests.harness.damage_functions import TASK, cut_manifest, database_of
 from tests.harness.filesystems import refusing
 from tests.unit.tasks.startup_tasks_world import KV, WINDOW, OpenStores, World, changelog, spec_of
 

@@ -19,7 +19,7 @@ def test_what_is_not_named_has_kafka_streams_defaults() -> None:
     settings = ProcessorSettings.from_properties(LEAST)
     assert (settings.application_id, settings.bootstrap_servers) == ("app", "a:1,b:2")
     assert settings.state_dir == Path(tempfile.gettempdir(), "kafka-streams")
-    assert not settings.exactly_once
+    assert not settings.guarantee.is_exactly_once
     assert settings.restore.isolation is IsolationLevel.READ_UNCOMMITTED
     assert settings.commit == CommitSettings(30_000, 64 << 20)
     assert (settings.checkpoint.interval_ms, settings.store.uncommitted_max_bytes) == (300_000, 64 << 20)

@@ -16,9 +16,9 @@ from statecore.statedir.quarantine import quarantined
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import Task, TaskDirectoryState
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
+from tests.harness.case_selection import three_of
 from tests.harness.forked import Forks
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
 from tests.unit.tasks.startup_tasks_world import KV, WINDOW, OpenStores, World, changelog, lock_lost, opener, spec_of
 
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2

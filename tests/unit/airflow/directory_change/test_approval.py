@@ -165,7 +165,7 @@ def test_the_outcome_of_a_directory_is_that_of_its_tasks() -> None:
     assert became(plan(0)) == "not migrated"
     assert became(plan(0), {"outcome": "migrated"}).startswith("migrated, ")
     assert became(plan(0), {"outcome": "migrated"}, {"outcome": "nothing to do"}) == "migrated"
-    assert became(plan(0), {"outcome": "migrated"}, {"looked": False}).startswith("migrated; not verified")
+    assert became(plan(0), {"outcome": "migrated"}, {"verified": False}).startswith("migrated; not verified")
 
 
 def test_an_application_with_a_longer_title_in_the_grid_is_named_by_its_id() -> None:

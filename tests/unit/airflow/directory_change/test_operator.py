@@ -116,7 +116,7 @@ def test_remaining_changes_after_an_application_fail_the_task(spark: StubSpark) 
 
 def test_a_running_application_is_skipped_and_reported(spark: StubSpark) -> None:
     spark.behaves({"orders": FENCED})
-    assert operator("verify", spark).execute(context()) == {"looked": False, "map_index": 2}
+    assert operator("verify", spark).execute(context()) == {"verified": False, "map_index": 2}
     spark.behaves({"orders": {**FENCED, "error": "Corrupted"}})
     with pytest.raises(JobRefused, match="Corrupted"):
         operator("verify", spark).execute(context())

@@ -102,7 +102,7 @@ def test_each_application_has_a_line(run: Run, repository: Repository) -> None:
     first, second = found["applications"]
     assert (first["application_id"], first["snapshots"], first["epoch"], first["generation"]) == ("orders", 3, 0, 3)
     assert first["newest"]["snapshot"] == newest.snapshot
-    assert (second["application_id"], second["trouble"]) == ("payments", None)
+    assert (second["application_id"], second["error"]) == ("payments", None)
 
 
 def test_a_damaged_newest_manifest_is_an_error_also_in_the_list_of_applications(
@@ -294,18 +294,18 @@ def test_a_damaged_head_hides_no_other_application(run: Run, repository: Reposit
     flip(head, 40)
     code, out, _ = run("repo", "snapshots", "--repository", repository.url)
     assert (code, cells(out, "payments")[4]) == (12, "1")
-    trouble = document(run, "repo", "snapshots", "--repository", repository.url)[1]["applications"][0]["trouble"]
-    assert trouble["code"] == "head-damaged"
+    error = document(run, "repo", "snapshots", "--repository", repository.url)[1]["applications"][0]["error"]
+    assert error["code"] == "head-damaged"
     head.unlink()
     code, out, _ = run("repo", "snapshots", "--repository", repository.url)
     assert (code, cells(out, "orders")) == (12, ["orders", "head not usable"])
-    trouble = document(run, "repo", "snapshots", "--repository", repository.url)[1]["applications"][0]["trouble"]
-    assert trouble["code"] == "head-missing"
+    error = document(run, "repo", "snapshots", "--repository", repository.url)[1]["applications"][0]["error"]
+    assert error["code"] == "head-missing"
     assert "statecore repo repair-head --repository" in " ".join(out.split())
     good = repository.root / repository.payments.app_repository.names.head
     head.write_bytes(encode_json(HEAD.sealed({**parse_json(good.read_bytes()), "version": 9})))
     code, found = document(run, "repo", "snapshots", "--repository", repository.url)
-    assert (code, found["applications"][0]["trouble"]["code"]) == (13, "format-unsupported")
+    assert (code, found["applications"][0]["error"]["code"]) == (13, "format-unsupported")
 
 
 def test_what_does_not_fit_side_by_side_is_shown_one_below_the_other(

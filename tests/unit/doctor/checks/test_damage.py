@@ -21,11 +21,11 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
-from tests.harness.damage import EXACTLY_ONCE, STAMPED
-from tests.harness.damaging import PLAIN, TASK, cut_manifest, database_of, set_status, tables_of
+from tests.harness.case_selection import one_of
+from tests.harness.damage_cases import EXACTLY_ONCE, STAMPED
+from tests.harness.damage_functions import PLAIN, TASK, cut_manifest, database_of, set_status, tables_of
 from tests.harness.directory import read_database
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
-from tests.harness.tiers import one_of
 from tests.unit.doctor.diagnosing import ALOS, ERROR, LOSS, NOTE, WARNING, codes, diagnose, flip, largest_sst, plain
 from tests.unit.doctor.golden import examined, worse
 

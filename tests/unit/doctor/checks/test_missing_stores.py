@@ -12,10 +12,10 @@ from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.releases import RELEASES
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
-from tests.harness.damage import BUFFER, BUFFER_TASK, STAMPED, WINDOWS
-from tests.harness.damaging import PLAIN, offsets_of, segments_of, write_checkpoint
+from tests.harness.case_selection import one_of
+from tests.harness.damage_cases import BUFFER, BUFFER_TASK, STAMPED, WINDOWS
+from tests.harness.damage_functions import PLAIN, offsets_of, segments_of, write_checkpoint
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
-from tests.harness.tiers import one_of
 from tests.unit.doctor.golden import examined, worse
 
 OLDER = [name for release in ("3.9", "4.2") for name in golden_names(moment="clean", release=release)]

@@ -13,8 +13,8 @@ from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.stores.legacy_offsets import read_offsets
 from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
-from tests.harness.damage import BUFFER, BUFFER_TASK
-from tests.harness.damaging import PLAIN, write_checkpoint
+from tests.harness.damage_cases import BUFFER, BUFFER_TASK
+from tests.harness.damage_functions import PLAIN, write_checkpoint
 from tests.harness.filesystems import refusing
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.doctor.golden import examined, worse

@@ -17,10 +17,10 @@ from statecore.spec.reader import read_spec
 from statecore.statedir.known_files import OffsetFileContent
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
-from tests.harness.damage import WINDOWS
-from tests.harness.damaging import segments_of
+from tests.harness.case_selection import one_of
+from tests.harness.damage_cases import WINDOWS
+from tests.harness.damage_functions import segments_of
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
-from tests.harness.tiers import one_of
 from tests.unit.doctor.diagnosing import (
     ALOS,
     EOS,

@@ -6,7 +6,7 @@ import shutil
 
 from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import RELEASES
-from tests.harness.damaging import edited
+from tests.harness.damage_functions import edited
 from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, LOSS, NOTE, codes, diagnose, unpacked, window
 
 

@@ -11,7 +11,7 @@ from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.repair_plan import plan_repairs
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
-from tests.harness.damaging import write_checkpoint
+from tests.harness.damage_functions import write_checkpoint
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.doctor.diagnosing import ERROR, WARNING, codes, diagnose, plain
 from tests.unit.doctor.golden import examined, worse

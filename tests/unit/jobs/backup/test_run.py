@@ -23,7 +23,7 @@ from statecore.jobs.fetch.run import run_fetch
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.readonly_database import Database
 from statecore.statedir.state_directory import StateDirectory
-from tests.harness.tiers import three_of
+from tests.harness.case_selection import three_of
 from tests.unit.doctor.stored import CASES, write_golden
 from tests.unit.jobs.backup.snapshots import CLICKS, INTERVAL, ROWS, World, segment_of, tree
 

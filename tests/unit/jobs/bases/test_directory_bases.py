@@ -18,8 +18,8 @@ from statecore.statedir.database_state import create_database
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.golden.directories import unpacked
-from tests.harness.damage import EXACTLY_ONCE, STAMPED
-from tests.harness.damaging import TASK, cut_manifest, database_of
+from tests.harness.damage_cases import EXACTLY_ONCE, STAMPED
+from tests.harness.damage_functions import TASK, cut_manifest, database_of
 
 PLAIN = TopicPartition("orders-plain-changelog", 0)
 CLICKS = TopicPartition("orders-clicks-changelog", 0)

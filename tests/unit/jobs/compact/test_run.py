@@ -24,7 +24,7 @@ from statecore.jobs.compact.policy import DEFAULT_SETTINGS
 from statecore.jobs.compact.report import CompactionOutcome
 from statecore.repository.content_digests import save_digest, saved_digest
 from statecore.repository.manifest import StoredRun
-from tests.harness.tiers import three_of
+from tests.harness.case_selection import three_of
 from tests.unit.images.sst_files import Rows
 from tests.unit.jobs.compact.compacting import APPLICATION, STEP, At, Farm, old_rows, segments, some_rows, spec_of
 
@@ -249,7 +249,7 @@ def test_where_every_database_is_damaged_nothing_is_published(farm: Farm) -> Non
 # ---- others at the same time
 
 
-class Between(InjectedFault):
+class FaultAction(InjectedFault):
     """Has something happen at a point."""
 
     def __init__(self, point: str, happens: Callable[[], object]) -> None:
@@ -268,7 +268,7 @@ POINTS = [*COMPACTION_POINTS, *(point for point in PUBLISH_POINTS if point != "p
 @pytest.mark.parametrize("point", three_of(POINTS))
 def test_a_checkpoint_that_lands_in_between_stays_above_the_compaction(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
-    done = farm.fold(faults=Between(point, lambda: farm.checkpoint({PLAIN: some_rows(99)})))
+    done = farm.fold(faults=FaultAction(point, lambda: farm.checkpoint({PLAIN: some_rows(99)})))
     assert done.outcome is CompactionOutcome.PUBLISHED
     for at in (PLAIN, BESIDE):
         assert len(farm.runs(at)) < 9
@@ -281,7 +281,7 @@ def test_a_checkpoint_that_lands_in_between_stays_above_the_compaction(farm: Far
 @pytest.mark.parametrize("point", three_of(POINTS))
 def test_of_two_compactions_at_once_one_counts(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
-    done = farm.fold(faults=Between(point, farm.fold))
+    done = farm.fold(faults=FaultAction(point, farm.fold))
     assert done.outcome is CompactionOutcome.NOTHING_LEFT
     assert [entry.origin for entry in farm.app_repository.head().snapshots] == ["compaction", "tests"]
     farm.check()
@@ -295,7 +295,7 @@ def test_a_database_that_was_compacted_otherwise_in_between_stays_and_the_others
         """Fold the one that is due, and not the one that has come near."""
         farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=3, eligible=11, max_old=0))
 
-    done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("compact.after-files", fold_one))
+    done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=FaultAction("compact.after-files", fold_one))
     assert done.outcome is CompactionOutcome.PUBLISHED
     assert [entry.origin for entry in farm.app_repository.head().snapshots] == [
         "compaction",

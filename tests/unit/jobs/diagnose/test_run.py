@@ -1,4 +1,4 @@
-"""An examination as a job: a request in, what was found out, and nothing changed."""
+"""A diagnosis as a job: a request in, what was found out, and nothing changed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_is_missing_is_reported(state_dir: Path) -> None:
         run_diagnose(request(state_dir / "shop" / "0_0" / "rocksdb"))
 
 
-def test_a_repair_is_asked_for_as_an_examination_is_and_for_the_newest_release_alone() -> None:
+def test_a_repair_is_asked_for_as_a_diagnosis_is_and_for_the_newest_release_alone() -> None:
     said = {"state_dir": "/s", "application_id": "shop", "tasks": ["0_1"], "bootstrap_servers": "k:9", "timeout": 5.0}
     repair = RepairRequest.from_json({**said, "apply": True, "approved": "p"})
     assert {name: repair.to_json()[name] for name in said} == said

@@ -19,9 +19,9 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import saved_digest
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.state_directory import StateDirectory
+from tests.harness.case_selection import one_of, three_of
 from tests.harness.filesystems import with_free_room
 from tests.harness.raising import raises
-from tests.harness.tiers import one_of, three_of
 from tests.unit.jobs.fetch.fetching import command, fetch, refused, run, tree
 from tests.unit.jobs.published import Shop, expected, rows_in
 

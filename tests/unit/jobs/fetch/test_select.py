@@ -24,8 +24,8 @@ from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskMa
 from statecore.repository.publication import Publication
 from statecore.repository.repository import DESCRIPTOR_NAME, create_repository, object_store_of
 from tests.harness import s3_server
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
-from tests.harness.tiers import one_of
 from tests.unit.jobs.fetch.fetching import Topics, cut, fetch, files_of, flipped, refused
 from tests.unit.jobs.published import CUT, Shop, expected, rows_in
 

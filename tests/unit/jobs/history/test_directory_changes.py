@@ -198,7 +198,7 @@ def test_the_last_fetch_is_told_with_its_snapshot(shop: Shop, state_dir: Path) -
     found = known(state_dir / "orders")
     assert found.fetches.last == report
     assert found.fetches.unfinished is None
-    assert (found.last, found.unfinished, found.problems) == (None, (), ())
+    assert (found.last_restored, found.unfinished, found.problems) == (None, (), ())
     document = found.to_json()
     assert document["last_fetch"]["snapshot"] == report.snapshot
     assert document["unfinished_fetch"] is None

@@ -84,7 +84,13 @@ def orders(tmp_path: Path) -> Directory:
 
 def test_a_directory_without_a_restore_has_nothing_to_say(orders: Directory) -> None:
     found = orders.info()
-    assert (found.last, found.unfinished, found.leftovers, found.problems, found.holder) == (None, (), (), (), None)
+    assert (found.last_restored, found.unfinished, found.leftovers, found.problems, found.holder) == (
+        None,
+        (),
+        (),
+        (),
+        None,
+    )
     assert directories(orders.directory.state_dir) == ["orders"]
 
 
@@ -92,8 +98,11 @@ def test_the_last_restore_is_listed_with_its_author_and_stores(orders: Directory
     orders.restored(1, entry("s", 0, 1), entry("s", 1, 2))
     orders.restored(2, entry("s", 1, 5))
     found = orders.info()
-    assert found.last is not None
-    assert (found.last.attempt.user, found.last.attempt.request_id) == ("kafka", orders.attempt(2).request_id)
+    assert found.last_restored is not None
+    assert (found.last_restored.attempt.user, found.last_restored.attempt.request_id) == (
+        "kafka",
+        orders.attempt(2).request_id,
+    )
     assert [(part.partition, part.rows) for part in found.partitions] == [(0, 1), (1, 5)]
     (store,) = found.stores
     assert (store.partitions, store.rows) == (2, 6)
@@ -135,8 +144,8 @@ def test_an_unfinished_restore_says_how_far_it_came(
     assert (one.request_id, one.plan_id, one.running) == (orders.attempt(2).request_id, PLAN.plan_id, False)
     assert one.attempt is not None
     assert one.attempt.outcome is ReportOutcome.BEGUN
-    assert found.last is not None
-    assert found.last.attempt.request_id == orders.attempt(1).request_id
+    assert found.last_restored is not None
+    assert found.last_restored.attempt.request_id == orders.attempt(1).request_id
     if runs is not None:
         assert [(left.name, one.request_id in left.meaning) for left in found.leftovers] == [(PLAN.plan_id, True)]
 
@@ -194,7 +203,7 @@ def test_an_unreadable_report_is_listed_and_hides_no_other(orders: Directory) ->
     orders.say(2, REPORT_SUFFIX, {"half": 1})
     (orders.work / "journal.json").write_text("{")
     found = orders.info()
-    assert found.last is not None
+    assert found.last_restored is not None
     assert len(found.problems) == 2
     assert "journal.json" in found.problems[1]
 
@@ -225,7 +234,7 @@ def test_files_that_vanish_while_a_restore_is_at_work_hide_nothing(tmp_path: Pat
     for path in (one.work / "journal.json.new", plan_path(one.work, "x").with_suffix(ATTEMPT_SUFFIX)):
         path.symlink_to(tmp_path / "nowhere")
     found = read_history(one.directory)
-    assert found.last is not None
+    assert found.last_restored is not None
     assert found.problems == ()
 
 
@@ -237,7 +246,7 @@ def test_a_plan_of_an_older_release_hides_nothing(tmp_path: Path) -> None:
     document["plan"]["version"] = 2
     plan.write_text(json.dumps(document))
     found = read_history(one.directory)
-    assert found.last is not None
+    assert found.last_restored is not None
     assert found.unfinished == ()
 
 

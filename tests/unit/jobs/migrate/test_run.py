@@ -32,8 +32,8 @@ from statecore.statedir.database_state import read_database_state
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from tests.golden.make import HERE
+from tests.harness.case_selection import three_of
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
 
 APPLICATION = {"3.9.1": "old391", "4.2.0": "old420"}
 LAST = 20

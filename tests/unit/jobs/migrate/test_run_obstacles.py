@@ -22,9 +22,9 @@ from statecore.jobs.migrate.run import run_migrate
 from statecore.statedir.file_trees import fingerprint
 from tests.golden.directories import unpacked
 from tests.harness import mounts
+from tests.harness.case_selection import one_of
 from tests.harness.directory import read_application
 from tests.harness.raising import raises
-from tests.harness.tiers import one_of
 
 OLD, NEW = "4.2.0-exactly-once-clean", "4.4.0-exactly-once-clean"
 MANY, TASKS = ("0_0", "1_1", "global"), ("1_1", "global")

@@ -31,7 +31,7 @@ from statecore.objectstore.base import Blobs
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.progress import NullProgress
 from statecore.spec.model import ProcessingGuarantee
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
 from tests.harness.verify_image import verify_image
 from tests.unit.images.sst_files import Rows, written
 from tests.unit.images.test_runs_digest import of_dict

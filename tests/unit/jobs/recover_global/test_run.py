@@ -16,8 +16,8 @@ from statecore.errors import Invalid, Retryable
 from statecore.faults import VARIABLE, FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.statedir.file_trees import fingerprint
+from tests.harness.case_selection import three_of
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
 from tests.unit.doctor.stored import offsets
 from tests.unit.global_stores.global_world import log
 from tests.unit.jobs.recover_global.recover_world import TRUTH

@@ -25,8 +25,8 @@ from statecore.statedir.database_state import read_database_state
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.case_selection import three_of
 from tests.harness.raising import raises
-from tests.harness.tiers import three_of
 from tests.unit.doctor.stored import offsets, write_database
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")

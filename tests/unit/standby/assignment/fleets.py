@@ -27,7 +27,7 @@ def following(members: Sequence[Member], given: Assignment, ends: Mapping[str, i
                 **{task: replace(copy, role=Role.ON_DISK) for task, copy in member.copies.items()},
                 **{
                     task: Copy(max(member.copy(task).sum, min(ends[task], member.copy(task).sum + step)), role)
-                    for task, role in given.members[member.id].roles.items()
+                    for task, role in given.members[member.id].items()
                 },
             },
         )
@@ -63,15 +63,17 @@ def settled(
 
 
 def load(given: Assignment, *roles: Role) -> dict[str, int]:
-    return {member: sum(role in roles for role in placed.roles.values()) for member, placed in given.members.items()}
+    return {
+        member: sum(role in roles for role in given_roles.values()) for member, given_roles in given.members.items()
+    }
 
 
 def copies(given: Assignment, *roles: Role) -> Counter[str]:
-    return Counter(task for one in given.members.values() for task, role in one.roles.items() if role in roles)
+    return Counter(task for one in given.members.values() for task, role in one.items() if role in roles)
 
 
 def where(given: Assignment, *roles: Role) -> set[tuple[str, str]]:
-    return {(task, at) for at, one in given.members.items() for task, role in one.roles.items() if role in roles}
+    return {(task, at) for at, one in given.members.items() for task, role in one.items() if role in roles}
 
 
 @st.composite

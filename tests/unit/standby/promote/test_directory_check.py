@@ -11,9 +11,9 @@ from statecore.standby.promote.report import PromoteVerdict
 from statecore.standby.promote.run import run_promote
 from statecore.statedir.file_trees import fingerprint
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.case_selection import one_of
 from tests.harness.mounts import bound_at
 from tests.harness.raising import raises
-from tests.harness.tiers import one_of
 from tests.unit.standby.promote.promoting import KINDS, World, verdicts
 
 

@@ -13,7 +13,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.standby.promote.report import PromoteVerdict
 from statecore.statedir.database_state import read_database_state
 from statecore.stores.rocksdb.store import RocksDBStore
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
 from tests.unit.doctor.stored import write_database
 from tests.unit.standby.promote.promoting import PRICES, World, killed, price_rows, prices, verdicts, with_prices
 

@@ -23,7 +23,7 @@ from statecore.statedir.database_state import create_database, read_database_sta
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from tests.golden.directories import golden_directories, unpacked
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
 from tests.unit.standby.promote.promoting import World, killed, verdicts
 
 OLDER = ["4.2.0-exactly-once-clean", "4.2.0-at-least-once-clean", "3.9.1-exactly-once-clean"]

@@ -17,8 +17,8 @@ from statecore.standby.promote.run import run_promote
 from statecore.statedir import file_trees as trees
 from statecore.statedir.file_trees import fingerprint
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.case_selection import one_of, three_of
 from tests.harness.raising import raises
-from tests.harness.tiers import one_of, three_of
 from tests.unit.standby.promote.promoting import APPLICATION, World, killed, verdicts
 
 

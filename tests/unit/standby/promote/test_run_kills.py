@@ -19,7 +19,7 @@ from statecore.standby.promote.run import run_promote
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
-from tests.harness.tiers import one_of
+from tests.harness.case_selection import one_of
 from tests.unit.standby.promote.promoting import APPLICATION, World, verdicts
 
 TASKS = ("0_0", "0_1")

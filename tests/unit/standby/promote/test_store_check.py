@@ -20,8 +20,8 @@ from statecore.statedir.store_places import store_places
 from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.golden.directories import unpacked
-from tests.harness.damage import EXACTLY_ONCE, STAMPED
-from tests.harness.damaging import TASK, cut, cut_manifest, database_of, manifest_of
+from tests.harness.damage_cases import EXACTLY_ONCE, STAMPED
+from tests.harness.damage_functions import TASK, cut, cut_manifest, database_of, manifest_of
 from tests.unit.standby.promote.promoting import World, prices, verdicts, with_prices
 
 GUARANTEES = ["exactly_once_v2", "at_least_once"]

@@ -33,8 +33,8 @@ from statecore.statedir.store_places import StorePlace
 from statecore.stores.rocksdb.directory import families_of
 from statecore.tasks.offset_sums import TaskDirectoryState, read_task_sum
 from statecore.tasks.task_stores import TaskStores
+from tests.harness.case_selection import three_of
 from tests.harness.creation import interrupt_creation
-from tests.harness.tiers import three_of
 from tests.unit.doctor.stored import write_database
 
 APPLICATION, TASK, INTERVAL = "orders", "0_0", 300_000

@@ -1,4 +1,4 @@
-"""Which databases were never created to the end, and which only have no row."""
+"""Which databases were never created to the end, which only have no row, and by what each is known."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
-from statecore.stores.rocksdb.directory import families_of, is_unfinished_creation
+from statecore.stores.rocksdb.directory import families_of, identities_of, identity_of, is_unfinished_creation
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.creation import interrupt_creation
-from tests.harness.damaging import cut, manifest_of
+from tests.harness.damage_functions import cut, manifest_of
 from tests.unit.doctor.stored import write_database
 
 STAMPED = "keyValueWithTimestamp"
@@ -105,3 +105,19 @@ def test_a_creation_of_kafka_streams_is_finished_where_one_of_ours_would_be(tmp_
     with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True) as store:
         store.commit({TopicPartition("a", 0): 7})
     assert families_of(path) == {"default", STAMPED, "offsets"}
+
+
+@pytest.mark.parametrize(("said", "identity"), [(b"d1f0-77\n", "d1f0-77"), (b"\xff\xfe", "\ufffd\ufffd"), (None, "")])
+def test_a_database_is_known_by_its_identity_also_by_one_that_is_no_text(
+    tmp_path: Path, said: bytes | None, identity: str
+) -> None:
+    if said is not None:
+        (tmp_path / "IDENTITY").write_bytes(said)
+    assert identity_of(tmp_path) == identity
+
+
+def test_an_identity_that_cannot_be_read_is_an_error_unless_it_is_only_compared(tmp_path: Path) -> None:
+    (tmp_path / "IDENTITY").mkdir()
+    with pytest.raises(IsADirectoryError):
+        identity_of(tmp_path)
+    assert identities_of([tmp_path]) == frozenset()

@@ -22,9 +22,9 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
+from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
 from tests.harness.syncing import synced_paths
-from tests.harness.tiers import one_of
 from tests.unit.stores.rocksdb.test_store import sst
 
 KIND = StoreKind.KEY_VALUE

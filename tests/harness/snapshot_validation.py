@@ -1,4 +1,4 @@
-"""What real Kafka Streams says of a campaign: of what was fetched, and of what it makes of it."""
+"""Validates fetched snapshots of a campaign with real Kafka Streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.sources import RETENTION
 from tests.harness.streams import StreamsApplication
 
 
-def judge(campaign: Campaign, versioned: VersionedStart = VersionedStart.LATEST) -> None:
+def validate(campaign: Campaign, versioned: VersionedStart = VersionedStart.LATEST) -> None:
     """Kafka Streams restores all by itself, then opens what was fetched: it restores nothing, and answers the same.
 
     What it opened is where the world has its state directory afterwards.
@@ -33,7 +33,7 @@ def judge(campaign: Campaign, versioned: VersionedStart = VersionedStart.LATEST)
         campaign.publish_of({"versioned": VersionedStart.LATEST})
     campaign.take()
     fetched = campaign.directory()
-    campaign.tell(f"judged over what was fetched of {campaign.newest}")
+    campaign.tell(f"validated over what was fetched of {campaign.newest}")
     campaign.fetch_into(fetched, campaign.newest, versioned=versioned)
 
     with _application(campaign) as running:
@@ -60,10 +60,10 @@ def judge(campaign: Campaign, versioned: VersionedStart = VersionedStart.LATEST)
 
 
 def go_on(campaign: Campaign, *, opened: bool = True) -> None:
-    """Kafka Streams restores what came since the judgement; what it leaves is published, and fetched, and is just that.
+    """Kafka Streams restores later records; what it leaves is published and fetched, and is exactly that.
 
     Args:
-        campaign: one that was judged.
+        campaign: one that was validated.
         opened: whether Kafka Streams opens what was fetched.
     """
     left = campaign.world.state_dir

@@ -1,4 +1,4 @@
-"""An application of ``tests.harness.kinds`` with its topics and its directory, for any runner."""
+"""A running application of ``tests.harness.kinds``: its topics, its records, and its directory."""
 
 from __future__ import annotations
 

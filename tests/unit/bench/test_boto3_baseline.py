@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.plain import PIECE, get_objects, put_objects, upload_files
+from bench.boto3_baseline import PIECE, get_objects, put_objects, upload_files
 from tests.harness import s3_server
 
 

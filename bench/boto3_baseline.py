@@ -1,4 +1,4 @@
-"""What boto3 alone does with the files of a snapshot: eight threads that send or bring them, and look at nothing.
+"""Baseline of publish and fetch: boto3 alone uploads and downloads a snapshot's files with eight threads.
 
 It is what publish and fetch are compared with, so it does what they must do for the same outcome and no more: what is
 brought is written at its place and forced to the disk; nothing is hashed, named by what it holds, or sent on a

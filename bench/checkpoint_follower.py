@@ -1,8 +1,8 @@
-"""``statecore checkpoint --follow`` with the clock in the hand of a benchmark: it goes on when it is told to.
+"""Runs ``statecore checkpoint --follow`` one checkpoint at a time, as a benchmark commands.
 
 ::
 
-    python -m bench.following --spec FILE --repository URL
+    python -m bench.checkpoint_follower --spec FILE --repository URL
 
 The same function makes the checkpoints (:func:`statecore.jobs.checkpoint.service.run_service`), in a process that stays
 warm; instead of waiting for the interval it waits for a line on stdin, and ends with that. Each report is a line on
@@ -35,7 +35,7 @@ class Follower:
     """
 
     def __init__(self, spec: Path, url: str) -> None:
-        command = [sys.executable, "-m", "bench.following", "--spec", str(spec), "--repository", url]
+        command = [sys.executable, "-m", "bench.checkpoint_follower", "--spec", str(spec), "--repository", url]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._line()
 
@@ -86,7 +86,7 @@ def main() -> int:
     from statecore.jobs.engine.processes import ProcessEngine
     from statecore.jobs.restore.report import RestoreReport
 
-    parser = argparse.ArgumentParser(prog="python -m bench.following")
+    parser = argparse.ArgumentParser(prog="python -m bench.checkpoint_follower")
     parser.add_argument("--spec", required=True)
     parser.add_argument("--repository", required=True)
     given = parser.parse_args()

@@ -1,9 +1,9 @@
-"""Runs a command and ends it when the process that wanted it is gone, however that one died.
+"""Runs a command, and kills it when the process that started it is gone, even after SIGKILL.
 
-``python keeper.py OWNER_PID COMMAND…`` becomes the parent of the command, hands SIGTERM and SIGINT on, exits with the
-command's exit code, and kills the command as soon as the process OWNER_PID is gone. A broker that pytest started
-therefore never survives pytest, even after SIGKILL. Only the standard library is used, and it runs as a plain file:
-it costs a few milliseconds.
+``python process_guard.py OWNER_PID COMMAND…`` becomes the parent of the command, forwards SIGTERM and SIGINT, exits
+with the command's exit code, and kills the command as soon as the process OWNER_PID is gone. A broker that pytest
+started therefore never survives pytest. Only the standard library is used, and it runs as a plain file: it costs a
+few milliseconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The ceiling: how fast this machine can fetch a topic, check and decompress it, and write to its disk. Nothing else.
+"""Measures the ceiling: how fast this machine fetches, checks and decompresses a topic, and writes to its disk.
 
 ::
 
-    python -m bench.ceiling --bootstrap-servers H:P --topic T [--processes 2]     prints a `Ceiling` as JSON
+    python -m bench.throughput_ceiling --bootstrap-servers H:P --topic T [--processes 2]     prints a `Ceiling` as JSON
 
 Each process has one connection and reads its share of the offsets as the changelog reader would: read_committed, the
 next request on its way while this response is worked on. Of each record batch the header is looked at, the CRC-32C
@@ -206,7 +206,9 @@ def disk_rate(directory: Path) -> float:
 
 def main() -> int:
     """The command line at the top of this module."""
-    parser = argparse.ArgumentParser(prog="python -m bench.ceiling", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.throughput_ceiling", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

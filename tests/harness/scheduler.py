@@ -1,6 +1,6 @@
-"""Functions that run at the same time, one at a time: whose turn it is, a seed decides, and so it is again.
+"""Runs functions concurrently, one at a time, in an order that a seed determines.
 
-Each runs in a thread of its own, and holds still at every :meth:`Turns.pause` until it is drawn again. Nothing else
+Each runs in a thread of its own, and holds still at every :meth:`Scheduler.pause` until it is drawn again. Nothing else
 decides what comes first, so one seeded generator gives the same run again.
 """
 
@@ -13,7 +13,7 @@ from random import Random
 _PATIENCE = 60.0
 
 
-class Turns:
+class Scheduler:
     """Draws whose turn it is.
 
     Args:

@@ -1,4 +1,4 @@
-"""Which cases of a large table run in ``make test``, and which in ``make test-full`` alone."""
+"""Selects the cases of a table that run in ``make test``; the others run in ``make test-full``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Something that happens between two steps of a job."""
+"""A fault point that runs an action, once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statecore.faults import FaultPoints
 
 
-class Between(FaultPoints):
+class FaultAction(FaultPoints):
     """Does something, once, when a point is reached.
 
     Args:

@@ -1,7 +1,7 @@
-"""What damages an application's directory: functions that change a database, or a file beside it, in place.
+"""Functions that damage a database, or a file beside it, in place.
 
 Each takes the directory of a database, or a file, and does the same to the same bytes every time. Which of them make
-the damages that a doctor must find is in ``tests.harness.damage``.
+the damages that a doctor must find is in ``tests.harness.damage_cases``.
 """
 
 from __future__ import annotations

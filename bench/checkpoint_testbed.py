@@ -1,4 +1,4 @@
-"""A broker and an S3 server, both behind relays that count, and what work takes of both."""
+"""A broker and an S3 server behind relays that count bytes, and the cost of work on them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.asked import Asked
 from bench.changelog import ChangelogSize, extend, fill, start_broker
 from bench.checkpoint_figures import Work
 from bench.process import Cost
 from bench.relay import Relay
 from bench.restoring import ENGINES, run, write_spec
+from bench.s3_request_log import RequestLog
 from bench.streams import STORE, changelog_topic, create_source
 from statecore.repository.repository import create_repository
 from tests.harness import s3_server
@@ -24,7 +24,7 @@ STORES = {STORE: {"kind": "timestamped-key-value"}}
 
 
 @dataclass(frozen=True)
-class Ground:
+class Testbed:
     """Where all of it happens.
 
     Attributes:
@@ -58,7 +58,7 @@ class Ground:
         Args:
             work: does it; its cost and its report.
         """
-        asked, broker, store = Asked(self.log), self.to_broker.moved(), self.to_store.moved()
+        asked, broker, store = RequestLog(self.log), self.to_broker.moved(), self.to_store.moved()
         cost, report = work()
         broker, store = self.to_broker.moved() - broker, self.to_store.moved() - store
         records = int(report["totals"]["records"])
@@ -70,44 +70,44 @@ class Application:
     """An application of one store in four partitions, whose changelog the benchmark writes.
 
     Attributes:
-        ground: where.
+        testbed: broker and S3 server.
         name: its id.
         size: of the changelog as it was at first.
         spec: its ``stores.yaml``.
     """
 
-    ground: Ground
+    testbed: Testbed
     name: str
     size: ChangelogSize
     spec: Path
 
     @staticmethod
-    def filled(ground: Ground, name: str, records: int) -> Application:
+    def filled(testbed: Testbed, name: str, records: int) -> Application:
         """One with so many records."""
         size = ChangelogSize(records)
-        create_source(ground.servers, name)
-        fill(ground.servers, changelog_topic(name), size)
-        spec = write_spec(ground.scratch / f"{name}.yaml", ground.to_broker.address, name, STORES)
-        return Application(ground, name, size, spec)
+        create_source(testbed.servers, name)
+        fill(testbed.servers, changelog_topic(name), size)
+        spec = write_spec(testbed.scratch / f"{name}.yaml", testbed.to_broker.address, name, STORES)
+        return Application(testbed, name, size, spec)
 
     def change(self, records: int, seed: int) -> None:
         """Write so many more, of keys as they are there."""
         size = ChangelogSize(records, seed=seed, whole=self.size.records)
-        extend(self.ground.servers, changelog_topic(self.name), size)
+        extend(self.testbed.servers, changelog_topic(self.name), size)
 
     def rebuilt(self, url: str) -> Work:
         """A restore of the whole changelog, published as a snapshot, and nothing placed."""
         options = ("--spec", str(self.spec), "--repository", url, "--from", "none", *ENGINES["processes"])
-        return self.ground.measured(lambda: run("restore", *options))
+        return self.testbed.measured(lambda: run("restore", *options))
 
     def checkpoint(self, url: str) -> Work:
         """A checkpoint, by a process of its own."""
         options = ("--spec", str(self.spec), "--repository", url, *ENGINES["processes"])
-        return self.ground.measured(lambda: run("checkpoint", *options))
+        return self.testbed.measured(lambda: run("checkpoint", *options))
 
 
 @contextmanager
-def ground(scratch: Path) -> Iterator[Ground]:
+def testbed(scratch: Path) -> Iterator[Testbed]:
     """A broker and an S3 server, until the end; their credentials are in the environment meanwhile."""
     # Whoever is started finds them as on any machine, and nothing else that boto3 would look at.
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -124,4 +124,4 @@ def ground(scratch: Path) -> Iterator[Ground]:
         broker = start_broker(scratch / "broker", advertised_listeners=f"BROKER://{to_broker.address}")
         stack.callback(broker.stop)
         to_broker.start(broker.bootstrap_servers)
-        yield Ground(broker.bootstrap_servers, to_broker, server, to_store, scratch)
+        yield Testbed(broker.bootstrap_servers, to_broker, server, to_store, scratch)

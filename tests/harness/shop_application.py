@@ -1,4 +1,4 @@
-"""A shop: an application whose changelogs are written by the test, and its repository."""
+"""An application whose changelogs the test writes, with its repository."""
 
 from __future__ import annotations
 

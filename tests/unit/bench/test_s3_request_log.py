@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.asked import Asked, counted
+from bench.s3_request_log import RequestLog, counted
 from tests.harness import s3_server
 
 LINE = "01:51:18 | vgw | {status} |     908.047µs | 127.0.0.1 | {method} | /states/a/b | - | {query}"
@@ -36,7 +36,7 @@ def test_a_kind_that_no_table_has_is_not_passed_over() -> None:
 def test_only_what_came_since_is_counted(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(line("GET") + "\n")
-    asked = Asked(log)
+    asked = RequestLog(log)
     assert sum(asked.counts().values()) == 0
     with log.open("a") as more:
         more.write(line("HEAD") + "\n")
@@ -46,7 +46,7 @@ def test_only_what_came_since_is_counted(tmp_path: Path) -> None:
 def test_the_server_of_the_benchmarks_says_what_it_was_asked() -> None:
     with s3_server.serving() as server:
         server.bucket("states")
-        asked, client = Asked(server.root / "server.log"), server.client()
+        asked, client = RequestLog(server.root / "server.log"), server.client()
         client.put_object(Bucket="states", Key="a/b", Body=b"12345")
         client.get_object(Bucket="states", Key="a/b", Range="bytes=1-2")["Body"].read()
         client.head_object(Bucket="states", Key="a/b")

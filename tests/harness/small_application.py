@@ -1,4 +1,4 @@
-"""An application of a changelog alone, for tests that are about where a restore runs and not about what it reads."""
+"""An application with one small changelog, for tests of where a restore runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an S3 server was asked, by its own log: every request of every process, also those that were sent again."""
+"""Counts the requests of all processes in an S3 server's log, retries included."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = ("PUT", "POST", "GET", "HEAD", "LIST", "DELETE")
 _METHOD, _QUERY = 5, 8
 
 
-class Asked:
+class RequestLog:
     """The requests from now on.
 
     Args:

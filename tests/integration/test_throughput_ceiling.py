@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from bench.ceiling import drain
+from bench.throughput_ceiling import drain
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.topics import Record

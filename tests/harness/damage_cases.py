@@ -1,4 +1,4 @@
-"""Damage to the directory of an application, the same each time: what crashes, disks, people and other tools leave.
+"""Reproducible damage to an application's directory, by crashes, disks, people and other tools: a table of cases.
 
 ``DAMAGES`` is a table by name. Each is inflicted on a golden directory (``tests.golden.directories``), which is without
 findings before, and says which findings a doctor must have afterwards::
@@ -7,7 +7,7 @@ findings before, and says which findings a doctor must have afterwards::
     damage.inflict(application)
     # ... now a doctor must find damage.findings
 
-What does it to a database or a file is in ``tests.harness.damaging``.
+What does it to a database or a file is in ``tests.harness.damage_functions``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from statecore.formats.rocksdb_log import read_manifest
-from tests.harness.damaging import (
+from tests.harness.damage_functions import (
     OFFSETS,
     PLAIN,
     STATUS,
