@@ -25,7 +25,7 @@ from statecore.changelog.delete_retention import (
 from statecore.changelog.soundness import BaseEnd, age_of, refusal
 from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_known_topic_id
 from statecore.jobs.failures import as_statecore_error
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.units import format_duration
@@ -122,7 +122,7 @@ def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
 
 def _unknown_topic(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     """Refuse a copy with a tail if the topic id it belongs to is not recorded."""
-    if end.topic_id or end.end >= now.log.last_stable:
+    if is_known_topic_id(end.topic_id) or end.end >= now.log.last_stable:
         return None
     return Reason(
         f"{end.topic_partition} has records after offset {end.end}, and the topic id of the copy is not recorded",
