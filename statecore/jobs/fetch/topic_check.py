@@ -177,7 +177,7 @@ def _compare_ages(
     if isinstance(age, Reason):
         is_far = abs(age.context.get("age_ms", 0)) > horizon
         return _Verdict(wrong=age) if is_far else _Verdict(doubt=age)
-    age_ms = abs(age)  # a clock that was ahead makes the age unknown as well
+    age_ms = abs(age.age_ms)  # a clock that was ahead makes the age unknown as well
     source = "delete.retention.ms, as snapshots recorded it" if horizon < topic_retention_ms else "delete.retention.ms"
     if age_ms > horizon:
         return _Verdict(

@@ -108,15 +108,14 @@ def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     age = age_of(end.read_at_ms, retention_ms, now.read_at_ms, behind)
     if isinstance(age, Reason):
         return age
-    assert retention_ms is not None
-    if age + CLOCK_MARGIN_MS < retention_ms:
+    if age.keeps_deletes:
         return None
     return Reason(
-        f"{behind}: the copy was at the end {age / 1000:,.0f} s ago, which has to be within delete.retention.ms "
-        f"({format_duration(retention_ms)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min of clock skew",
+        f"{behind}: the copy was at the end {age.age_ms / 1000:,.0f} s ago, which has to be within delete.retention.ms "
+        f"({format_duration(age.retention_ms)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min of clock skew",
         "deletes-compacted",
-        age_ms=age,
-        retention_ms=retention_ms,
+        age_ms=age.age_ms,
+        retention_ms=age.retention_ms,
     )
 
 
