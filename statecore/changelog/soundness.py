@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from statecore.changelog.delete_retention import (
     CLOCK_MARGIN_MS,
@@ -140,10 +140,22 @@ def start_moved(end: BaseEnd, statistics: Sequence[ReadStatistics]) -> Reason | 
     )
 
 
+class EndAge(NamedTuple):
+    """How long ago nothing followed an end, and how long deletes were kept since, in ms."""
+
+    age_ms: int
+    retention_ms: int
+
+    @property
+    def keeps_deletes(self) -> bool:
+        """Whether no delete after the end can have been compacted away, by clocks that may differ."""
+        return self.age_ms + CLOCK_MARGIN_MS < self.retention_ms
+
+
 def age_of(
     read_at_ms: int | None, retention_ms: int | None, now_ms: int | None, what: str, /, **values: Any
-) -> int | Reason:
-    """How long ago nothing followed an end, in ms; or why that proves nothing of the deletes after it.
+) -> EndAge | Reason:
+    """The age of an end; or why it proves nothing of the deletes after it.
 
     Args:
         read_at_ms: a time at which nothing followed the end; ``None`` where unknown.
@@ -159,11 +171,11 @@ def age_of(
         return Reason(f"{what}: {why}", "retention-unknown", **values)
     if now_ms is None:
         return Reason(f"{what}: {NO_TIME}", "cluster-time-unknown", **values)
-    age = now_ms - read_at_ms
-    if age < -CLOCK_MARGIN_MS:
-        why = f"by the clocks none followed {-age / 1000:,.0f} s in the future, so they are wrong"
-        return Reason(f"{what}: {why}", "clocks-disagree", **values, age_ms=age)
-    return age
+    age_ms = now_ms - read_at_ms
+    if age_ms < -CLOCK_MARGIN_MS:
+        why = f"by the clocks none followed {-age_ms / 1000:,.0f} s in the future, so they are wrong"
+        return Reason(f"{what}: {why}", "clocks-disagree", **values, age_ms=age_ms)
+    return EndAge(age_ms, retention_ms)
 
 
 def missed_deletes(
@@ -172,20 +184,20 @@ def missed_deletes(
     """Why deletes may be missing in a tail, or ``None`` where none can be."""
     name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
-    retention_ms = min_known((end.delete_retention_ms, recorded_retention_ms(topic)))
-    if retention_ms == ENDLESS_MS or not removed:
+    recorded_ms = min_known((end.delete_retention_ms, recorded_retention_ms(topic)))
+    if recorded_ms == ENDLESS_MS or not removed:
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
     values: dict[str, Any] = {**_of(end), "removed": removed, "end": end.end}
-    age = age_of(end.read_at_ms, retention_ms, finished_ms, gone, **values)
+    age = age_of(end.read_at_ms, recorded_ms, finished_ms, gone, **values)
     if isinstance(age, Reason):
         return age
-    assert retention_ms is not None
-    if age + CLOCK_MARGIN_MS < retention_ms:
+    if age.keeps_deletes:
         return None
+    age_ms, retention_ms = age
     margin, retention = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(retention_ms)
-    what = f"{gone}: the tail had been read {age / 1000:,.0f} s after the base's end"
-    values |= {"age_ms": age, "retention_ms": retention_ms}
+    what = f"{gone}: the tail had been read {age_ms / 1000:,.0f} s after the base's end"
+    values |= {"age_ms": age_ms, "retention_ms": retention_ms}
     now = recorded_retention_ms(topic)
     if retention_ms < now:
         today = "not compacted" if now == ENDLESS_MS else format_duration(now)

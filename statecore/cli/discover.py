@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.cli.request_options import path_of
+from statecore.cli.request_options import add_timeout, path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, missing_option
 from statecore.system_errors import system_error
 from statecore.words import number_of
@@ -62,13 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a client setting by kafka-python's name, such as security_protocol=SSL; secrets as '${NAME}'; repeat the "
         "option for each",
     )
-    brokers.add_argument(
-        "--timeout",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="how long a broker may make no progress before it counts as unreachable (default: 30)",
-    )
+    add_timeout(brokers)
     stores = parser.add_argument_group("what cannot be detected")
     stores.add_argument(
         "--kind",

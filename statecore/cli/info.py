@@ -387,7 +387,8 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
     if not unfinished.words:
         print_line(console, "the next job completes or reverts it first; run the interrupted command again", indent=4)
     elif not unfinished.running:
-        words = ["statecore", command, "--spec", "STORES.YAML", "--state-dir", one.instance.state_dir, *options]
+        spec = [] if "--spec" in options else ["--spec", "STORES.YAML"]
+        words = ["statecore", command, *spec, "--state-dir", one.instance.state_dir, *options]
         print_line(console, f"resume it with: {shlex.join([*words, '--request-id', unfinished.request_id])}", indent=4)
     else:
         print_line(console, f"request {unfinished.request_id}", indent=4)

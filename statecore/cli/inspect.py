@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_line, print_table, result_console
-from statecore.cli.request_options import path_of
+from statecore.cli.request_options import add_timeout, path_of
 from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show instead the offset sum of each task, with --spec and brokers its lag too",
     )
+    add_timeout(parser)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -106,8 +107,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: ApplicationSpec | None, output: Output) -> int:
     from statecore.doctor.task_lag import inspect_offset_sums
     from statecore.errors import options_conflict, worst_of
+    from statecore.jobs.fields.catalog import check_patience
     from statecore.statedir.store_places import application_directory
 
+    check_patience("timeout", arguments.timeout)
     given = [name for name in ("store", "segments", "estimate") if getattr(arguments, name)]
     if given:
         raise options_conflict(
@@ -116,7 +119,10 @@ def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: Applica
             ["offset_sums", given[0]],
         )
     found = [
-        inspect_offset_sums(application_directory(arguments.state_dir, name), spec, arguments.task) for name in names
+        inspect_offset_sums(
+            application_directory(arguments.state_dir, name), spec, arguments.task, timeout=arguments.timeout
+        )
+        for name in names
     ]
     code = worst_of(one.exit_code for one in found)
     output.document({"version": DOCUMENT_VERSION, "applications": [one.to_json() for one in found], "exit_code": code})

@@ -49,6 +49,17 @@ def path_of(word: str) -> Path:
     return Path(word).absolute()
 
 
+def add_timeout(options: argparse._ActionsContainer) -> None:
+    """Declare ``--timeout`` as jobs have it, for a command without a request, which calls ``check_patience``."""
+    options.add_argument(
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long a broker may make no progress before it counts as unreachable (default: 30)",
+    )
+
+
 def _fields(request: type[Request]) -> Iterator[DeclaredField]:
     return (declared for declared in declared_fields(request).values() if declared.declaration.on_command_line)
 

@@ -44,6 +44,10 @@ class NextStart:
     start: StartOutcome
     why: tuple[str, ...] = ()
 
+    @property
+    def is_unknown(self) -> bool:
+        return self.start is StartOutcome.UNKNOWN
+
 
 _RECOVERS = frozenset({"store-absent", "checkpoint-behind"})
 _ONCE = "The start ends in ERROR and deletes all of global/; the next one reads all topics again."

@@ -51,7 +51,7 @@ class LoggedStoreOffsets:
         own_segments_agree: whether all of its databases have these.
         changelogs: the names that Kafka Streams gives to the changelogs of all stores, found or declared.
         offsets: changelog partition → offset that Kafka Streams uses: the last applied one, of a global store the next
-            one, or -4.
+            one, or -4. Of a global store with a declared topic only those of that topic.
         closed: whether all databases were closed cleanly; ``None`` if none has a status, as in older releases.
         in_use: whether a process has it open, or holds the application's lock.
         readable: whether all of them could be read correctly.
@@ -138,12 +138,17 @@ def _store(
     offsets = overlaid(own, entries_of(file, own, {changelog}, TaskId.parse(view.task).partition))
     overruled = offsets != own and bool(view.keeps_offsets_inside) and view.kind.manages_offsets
     in_use = inspection.holder is not None or view.holder is not None
+
+    def read_at_start(found: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        is_all = view.task != GLOBAL or not declared
+        return {partition: offset for partition, offset in found.items() if is_all or partition.topic == declared}
+
     return LoggedStoreOffsets(
         view.task,
         view.store,
         view.kind,
         usual,
-        offsets,
+        read_at_start(offsets),
         # Undeclared, an interval is derived from the existing segments, and may be a multiple of the right one.
         tuple(_place(inspection, view, one.name, one.start, one.end if declared else None) for one in view.databases),
         closed=view.closed,
@@ -152,7 +157,7 @@ def _store(
         and not any(one.code == "older-rows-misread" for one in view.findings),
         segments_agree=_agree(view, offsets),
         declared=declared,
-        own_offsets=own if overruled else {},
+        own_offsets=read_at_start(own) if overruled else {},
         own_segments_agree=_agree(view, own),
         changelogs=changelogs,
     )

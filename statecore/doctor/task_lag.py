@@ -17,8 +17,6 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.offset_sums import StoreSum, TaskDirectoryState, TaskSum, declared_stores, read_offset_sums
 
-_TIMEOUT_S = 10.0
-
 
 @dataclass(frozen=True)
 class OffsetSums:
@@ -100,7 +98,9 @@ def inspect_offset_sums(
     directory: StateDirectory,
     spec: ApplicationSpec | None = None,
     tasks: Sequence[str] = (),
-    ends: Callable[[ApplicationSpec, Set[TopicPartition]], Mapping[TopicPartition, int]] | None = None,
+    ends: Callable[[ApplicationSpec, Set[TopicPartition], float], Mapping[TopicPartition, int]] | None = None,
+    *,
+    timeout: float = 30.0,
 ) -> OffsetSums:
     """Read the offset sums of a directory's tasks; with a spec also the ends of their changelogs, if brokers answer."""
     every = directory.task_directories()
@@ -111,16 +111,16 @@ def inspect_offset_sums(
     versioned = {task: {one.name for one in declared_stores(spec, task) if one.kind.is_versioned} for task in sums}
     changelogs = {one.changelog for task in sums.values() for one in task.stores if one.changelog is not None}
     try:
-        return OffsetSums(directory, tuple(sums.values()), (ends or _ends)(spec, changelogs), "", versioned)
+        return OffsetSums(directory, tuple(sums.values()), (ends or _ends)(spec, changelogs, timeout), "", versioned)
     except StatecoreError as error:
         return OffsetSums(directory, tuple(sums.values()), {}, error.what, versioned)
 
 
-def _ends(spec: ApplicationSpec, changelogs: Set[TopicPartition]) -> dict[TopicPartition, int]:
+def _ends(spec: ApplicationSpec, changelogs: Set[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
     """The log ends of existing changelogs, transaction markers counted, as Kafka Streams asks for them."""
     from statecore.changelog.cluster import Cluster
 
-    with Cluster(spec.bootstrap_servers, spec.kafka, timeout=_TIMEOUT_S) as cluster:
+    with Cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as cluster:
         names = {at.topic for at in changelogs}
         try:
             topics = cluster.describe_topics(names)

@@ -26,12 +26,17 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def is_known_topic_id(topic_id: str) -> bool:
+    """Whether a topic id is known: empty if no broker was asked, all zeros by brokers that are too old to have ids."""
+    return bool(topic_id.strip("0"))
+
+
 def is_same_topic(one: str, other: str) -> bool:
-    """Whether two topic ids are of one topic; an unknown id (empty, or all zeros by old brokers) is taken for the same.
+    """Whether two topic ids are of one topic; an unknown id is taken for the same.
 
     A topic that was deleted and created again has another id.
     """
-    return one == other or not one.strip("0") or not other.strip("0")
+    return one == other or not is_known_topic_id(one) or not is_known_topic_id(other)
 
 
 def offsets_by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:

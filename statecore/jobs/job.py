@@ -1,6 +1,6 @@
 """One attempt of a job: records it, times the phases, waits for the workers, keeps plan and report.
 
-A job is a subclass of :class:`Job` with its own steps, such as ``restore/restore_job.py``. With a state directory it
+A job is a subclass of :class:`Job` with its own steps, such as ``restore/job.py``. With a state directory it
 runs under the application's lock, and its files are there; else they are in the repository (``job_files.py``).
 """
 

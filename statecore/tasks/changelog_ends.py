@@ -23,7 +23,7 @@ from statecore.tasks.standby_store import StandbyStoreSpec
 
 @dataclass(frozen=True)
 class ChangelogEnd:
-    """A changelog partition at one time.
+    """How far a changelog partition can be applied, as the brokers tell it at one time.
 
     Attributes:
         end: the offset that a store may be updated up to, exclusive.

@@ -26,7 +26,7 @@ from statecore.changelog.soundness import BaseEnd, missed_deletes, refusal, star
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.registry import row_format
-from statecore.formats.topic_partition import TopicPartition, is_same_topic
+from statecore.formats.topic_partition import TopicPartition, is_known_topic_id, is_same_topic
 from statecore.images.runs import RunBuilder
 from statecore.isolation import IsolationLevel
 from statecore.statedir.work_directory import STANDBY_LOGS
@@ -354,7 +354,7 @@ class StandbyTask:
         why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
         if why is None:
             return None
-        is_known = bool(end.topic_id.strip("0")) and bool(now.topic.topic_id.strip("0"))
+        is_known = is_known_topic_id(end.topic_id) and is_known_topic_id(now.topic.topic_id)
         if is_same_topic(end.topic_id, now.topic.topic_id) and (is_known or now.log.log_start > end.end):
             return why
         raise Invalid(

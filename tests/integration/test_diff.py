@@ -18,7 +18,7 @@ import rocksdict
 
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
-from statecore.jobs.diff.report import DiffReport, DiffVerdict, Only
+from statecore.jobs.diff.report import DiffReport, DiffVerdict, ExistsIn
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import Difference, RowCounts
 from statecore.jobs.diff.run import run_diff
@@ -130,7 +130,7 @@ def test_lost_updates_are_found_by_store_task_and_segment(world: KindsWorld, cop
     assert (example.difference, example.key) == (Difference.MISSING, late.hex())
     assert example.words["window_start"] == str(int.from_bytes(late[-12:-4]))
     assert {one.difference for one in found["key-value"].compared.examples} == set(Difference)
-    assert found["timestamped-key-value"].only is Only.REFERENCE
+    assert found["timestamped-key-value"].only is ExistsIn.REFERENCE
 
 
 def test_a_snapshot_equals_its_directory_and_differs_from_a_changed_copy(

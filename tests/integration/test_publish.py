@@ -282,7 +282,7 @@ def test_a_retry_of_a_job_that_has_published_reads_nothing(
     spec: dict[str, Any], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = restore(spec, url, request_id="r")
-    monkeypatch.setattr("statecore.jobs.restore.restore_job.read_changelogs", None)
+    monkeypatch.setattr("statecore.jobs.restore.job.read_changelogs", None)
     again = restore(spec, url, request_id="r")
     assert first.published is not None
     untold: dict[str, Any] = {"made_tasks": (), "kept_tasks": (), "dropped_tasks": ()}

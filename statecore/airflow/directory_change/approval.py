@@ -63,7 +63,7 @@ class DirectoryChangeApproval(ApprovalOperator):
         kind, plans, to = CHANGES[self.change], self._plans(context), str(context["params"].get("to", ""))
         changed = sum(bool(plan and plan["changed"]) for _, plan in plans)
         if not changed:
-            why = _why_nothing(plans, kind.nothing.format(to=to), self.plan_task_id)
+            why = why_nothing(kind, plans, self.plan_task_id)
             self.log.info("%s", why)  # Airflow does not log the reason of a skip
             raise AirflowSkipException(why)
         if context["params"]["approve"] == NONE:
@@ -97,8 +97,9 @@ class DirectoryChangeApproval(ApprovalOperator):
         return list(zip(self.directories, found, strict=True))
 
 
-def _why_nothing(plans: Plans, nothing: str, plan_task_id: str) -> str:
+def why_nothing(change: Change, plans: Plans, plan_task_id: str) -> str:
     """Why no approval is needed."""
+    nothing = "; ".join(dict.fromkeys(change.why_nothing(plan) for _, plan in plans if plan is not None))
     refused, every = sum(plan is None for _, plan in plans), len(plans)
     if not refused:
         return f"Nothing to do: {nothing}."
@@ -130,7 +131,7 @@ def _approved_id(plan: ShortPlan | None) -> str:
 def _why_not(change: Change, plan: ShortPlan | None) -> str:
     if plan is None:
         return "Planning failed."
-    return "" if plan["changed"] else f"Nothing to do: {change.nothing.format(to=plan['to'])}."
+    return "" if plan["changed"] else f"Nothing to do: {change.why_nothing(plan)}."
 
 
 def outcomes(

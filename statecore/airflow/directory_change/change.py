@@ -89,6 +89,10 @@ class Change(ABC):
     def cells(self, plan: ShortPlan) -> Sequence[str]:
         """The Markdown below ``headings`` for a directory that changes."""
 
+    def why_nothing(self, plan: ShortPlan) -> str:
+        """Why there is nothing to do in a directory."""
+        return self.nothing.format(to=plan["to"])
+
     @abstractmethod
     def problem(self, step: Step, report: Any, where: str, report_file: Path) -> StatecoreError | None:
         """The error of a step after which the directory is not in the required state; ``where`` names it."""

@@ -91,7 +91,7 @@ def _overview(change: Change, entry: Entry, plan: ShortPlan | None) -> str:
         cells = [*change.cells(plan), code(plan["plan_id"])]
     else:
         known = change.cells(plan)[: len(empty)]
-        cells = [*known, f"none: {change.nothing.format(to=plan['to'])}", ""]
+        cells = [*known, f"none: {cell(change.why_nothing(plan))}", ""]
     return f"| {' | '.join([cell(entry['application_id']), where, *cells])} |"
 
 

@@ -13,6 +13,7 @@ from statecore.formats.releases import CURRENT, GLOBAL
 from statecore.jobs.migrate.summary import CombinedChange
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.repair.report import REPAIR_REPORT, RepairOutcome, RepairReport
+from statecore.words import shortened_list
 
 _FINDINGS = 20
 """Number of findings in the message of a failed task; the report has all of them."""
@@ -67,10 +68,18 @@ class Recovery(Change):
             "left": bounded(left),
             "notes": bounded([*doubts, *starts, *(CombinedChange((GLOBAL,), note) for note in report.notes)]),
             "doubts": len(doubts),
+            "unknown": shortened_list([one.store for one in report.next_starts if one.is_unknown]),
         }
 
     def cells(self, plan: ShortPlan) -> Sequence[str]:
         return (cell(", ".join(dict.fromkeys(row["store"] or "files of global" for row in plan["done"]["rows"]))),)
+
+    def why_nothing(self, plan: ShortPlan) -> str:
+        unknown = plan.get("unknown")
+        if not unknown:
+            return self.nothing
+        others = "every other global store is valid, or recovers by itself"
+        return f"the outcome of the next start is unknown for {unknown}, which cannot be read here; {others}"
 
     def problem(self, step: Step, report: RepairReport, where: str, report_file: Path) -> StatecoreError | None:
         left = "".join(

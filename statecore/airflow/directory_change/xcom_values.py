@@ -106,9 +106,11 @@ class DoubtfulPlan(ShortPlan):
 
     Attributes:
         doubts: number of doubts that a person has to review before the plan is applied.
+        unknown: the first stores that cannot be read here, as text; empty for none.
     """
 
     doubts: int
+    unknown: str
 
 
 class StepResult(ShortPlan):

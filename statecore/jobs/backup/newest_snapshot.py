@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from statecore.errors import Fenced
+from statecore.formats.topic_partition import is_known_topic_id
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.files import Files
 from statecore.jobs.backup.stores import StoreKey
@@ -137,8 +138,8 @@ _REFRESH_MS = 3_600_000
 
 def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
     """Whether the brokers added a topic id, a much later or cluster-clock time, or a shorter delete retention."""
-    topics = {end.topic_partition: end.topic_id for end in before.changelogs}
-    named = any(end.topic_id and not topics.get(end.topic_partition) for end in store.changelogs)
+    had = {end.topic_partition for end in before.changelogs if is_known_topic_id(end.topic_id)}
+    named = any(is_known_topic_id(end.topic_id) and end.topic_partition not in had for end in store.changelogs)
     if store.read_at_ms is None:
         return named
     if store.delete_retention_ms is not None and (

@@ -128,7 +128,9 @@ def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescriptio
         return f"the age of the plan is unknown: {NO_TIME}"
     age_ms = now_ms - frozen.broker_read_at_ms
     retention_ms = min(delete_retention_ms(topic), part.delete_retention_ms)
-    # Half of it, because the application also needs time to read beyond the end.
+    # Not the limit of `soundness.missed_deletes`, which is for a tail whose read has ended: beyond this end the
+    # application reads, after the restore, so half of the retention is left to it. The topic's value counts also while
+    # it is not compacted: a plan that is made again for nothing loses only what was read.
     if -CLOCK_MARGIN_MS <= age_ms <= retention_ms / 2:
         return None
     return (

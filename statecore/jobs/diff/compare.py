@@ -12,7 +12,7 @@ from pathlib import Path
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Segmentation
-from statecore.jobs.diff.report import Only, StoreDiff, verdict_of
+from statecore.jobs.diff.report import ExistsIn, StoreDiff, verdict_of
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Failure, Question, RanOn
@@ -157,11 +157,17 @@ def _compare(task: DiffTask) -> StoreDiff:
         reference_offsets=reference.offsets,
         position=here.position,
         reference_position=reference.position,
-        only=Only.BOTH if here.directory and reference.directory else Only.HERE if here.directory else Only.REFERENCE,
+        only=_exists_in(here, reference),
         compared=compared,
         seconds=round(watch.wall["compare"], 3),
         cpu=round(watch.cpu["compare"], 3),
     )
+
+
+def _exists_in(here: DiffSide, reference: DiffSide) -> ExistsIn:
+    if here.directory and reference.directory:
+        return ExistsIn.BOTH
+    return ExistsIn.STATE_DIRECTORY if here.directory else ExistsIn.REFERENCE
 
 
 def _progress_reporter(task: DiffTask) -> Callable[[int], None]:

@@ -34,11 +34,11 @@ class DiffVerdict(StrEnum):
         }[self]
 
 
-class Only(StrEnum):
-    """The side that has a store which the other one lacks."""
+class ExistsIn(StrEnum):
+    """The sides that have a store."""
 
     BOTH = ""
-    HERE = "state directory"
+    STATE_DIRECTORY = "state directory"
     REFERENCE = "reference"
 
 
@@ -61,7 +61,7 @@ class StoreDiff:
     reference_offsets: Mapping[str, int]
     position: Mapping[str, int] = field(default_factory=dict)
     reference_position: Mapping[str, int] = field(default_factory=dict)
-    only: Only = Only.BOTH
+    only: ExistsIn = ExistsIn.BOTH
     compared: Compared = field(default_factory=Compared)
     seconds: float = 0.0
     cpu: float = 0.0

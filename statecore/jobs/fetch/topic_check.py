@@ -27,7 +27,7 @@ from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, ENDLESS_MS, re
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import age_of, refusal
 from statecore.errors import Invalid, NotFound, Reason
-from statecore.formats.topic_partition import TopicPartition, is_same_topic
+from statecore.formats.topic_partition import TopicPartition, is_known_topic_id, is_same_topic
 from statecore.jobs.bases.base import base_end
 from statecore.jobs.bases.choice import epoch_ends_of
 from statecore.jobs.fetch.job import FetchJob
@@ -91,7 +91,8 @@ def check_topics(
     wrong, doubts = [], []
     for store, end in ends:
         verdict = _compare(store, end, seen)
-        if no_doubts and verdict.doubt and (store.snapshot.delete_retention_ms is None or not end.topic_id):
+        is_recorded = store.snapshot.delete_retention_ms is not None and is_known_topic_id(end.topic_id)
+        if no_doubts and verdict.doubt and not is_recorded:
             verdict = verdict.hardened()
         wrong += [_placed(store, end, verdict.wrong)] if verdict.wrong is not None else []
         doubts += [_placed(store, end, verdict.doubt)] if verdict.doubt is not None else []
@@ -154,7 +155,7 @@ def _compare_ages(
     name = str(end.topic_partition)
     unnamed = (
         None
-        if end.topic_id
+        if is_known_topic_id(end.topic_id)
         else Reason(f"{name} has no topic id in the snapshot, so a recreated topic is not detected", "topic-id-unknown")
     )
     recorded, read_at_ms = store.snapshot.delete_retention_ms, store.snapshot.read_at_ms
@@ -176,7 +177,7 @@ def _compare_ages(
     if isinstance(age, Reason):
         is_far = abs(age.context.get("age_ms", 0)) > horizon
         return _Verdict(wrong=age) if is_far else _Verdict(doubt=age)
-    age_ms = abs(age)  # a clock that was ahead makes the age unknown as well
+    age_ms = abs(age.age_ms)  # a clock that was ahead makes the age unknown as well
     source = "delete.retention.ms, as snapshots recorded it" if horizon < topic_retention_ms else "delete.retention.ms"
     if age_ms > horizon:
         return _Verdict(

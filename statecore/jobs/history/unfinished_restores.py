@@ -44,8 +44,8 @@ class UnfinishedRestore:
         total: all units of that phase.
         unit: name of the unit.
         running: whether the attempt holds the application's lock.
-        words: the command and options that resume it, except spec, state directory and request id; empty if only the
-            journal is left, which does not record the job.
+        words: the command and options that resume it, except state directory and request id, and a spec that was not
+            given as a file; empty if only the journal is left, which does not record the job.
     """
 
     request_id: str

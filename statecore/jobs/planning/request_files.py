@@ -55,8 +55,8 @@ class FrozenPlan:
         is_partial: whether requested store partitions are missing, because the state directory has not got them, or has
             them at the end already.
         excluded_stores: stores that are missing altogether for that reason.
-        command: command and options that repeat the request, without spec, state directory and request id; empty if not
-            to be shown.
+        command: command and options that repeat the request, without state directory and request id, and without the
+            spec if that was not given as a file; empty if not to be shown.
         broker_read_at_ms: when the end offsets were read, in ms since the epoch, by the brokers' clock; ``None`` if
             unknown.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from statecore.doctor.diagnosis import Coverage, Diagnosis
@@ -45,7 +45,7 @@ class GlobalStorePlanner(RepairPlanner):
         selected = self.request.stores
         # A missing store shows only in the files of the task.
         found = self.diagnosis_of(replace(self.request, stores=selected if existing.issuperset(selected) else ()))
-        declared = {one.name: one.changelog for one in self._spec.global_stores}
+        declared = {one.name for one in self._spec.global_stores}
         return replace(found, findings=tuple(_repairable(one, declared) for one in found.findings))
 
     def _refuse_files(self) -> None:
@@ -120,9 +120,9 @@ class GlobalStorePlanner(RepairPlanner):
             check_compacted(topics[one.changelog], one.name, accept=accept, how_to_accept=ACCEPT)
 
 
-def _repairable(finding: Finding, declared: Mapping[str, str]) -> Finding:
-    """A finding with the repair and severity that it has only in a recovery of global stores of declared topics."""
-    if finding.code == "topic-missing" and finding.evidence["topic"] != declared.get(finding.store):
+def _repairable(finding: Finding, declared: Collection[str]) -> Finding:
+    """A finding with the repair and severity that it has only in a recovery of declared global stores."""
+    if finding.code == "topic-missing" and finding.store not in declared:
         return replace(finding, severity=Severity.NOTE)  # the start does not read that topic
     if finding.code == "offset-past-end" and finding.repair is None:
         return replace(finding, repair=Repair.REBUILD)

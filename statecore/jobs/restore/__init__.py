@@ -1,5 +1,5 @@
 """Restore and advance: stores rebuilt from changelogs, delivered to a state directory, a repository, or both.
 
-Enter by ``run.py``; ``restore_job.py`` has the phases, ``planner.py`` the choices, the sinks the deliveries.
+Enter by ``run.py``; ``job.py`` has the phases, ``planner.py`` the choices, the sinks the deliveries.
 Stands on ``planning`` and ``bases`` (what to read), ``pipeline`` (how), ``statedir.placement``.
 """

@@ -37,7 +37,7 @@ class PlaceSink(Sink):
 
     def preview(self, planned: PlannedRestore) -> Iterator[str]:
         request = self._job.context.request
-        yield from placement_notes_of(planned.plan, self._job.spec, self._directory, planned.based_on_directory)
+        yield from placement_notes_of(planned, self._job.spec, self._directory)
         if planned.disk is not None:
             yield from disk_warnings(self._directory, request.staging_dir, planned.disk)
         yield self._directory.owner_note()
@@ -61,10 +61,7 @@ class PlaceSink(Sink):
         check_kinds(
             self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keep_replaced else ()
         )
-        placement = placement_of(
-            planned.plan, None, self._job.context, planned.based_on_directory, resumes=self._resumes
-        )
-        notes = placement.notes
+        notes = placement_of(planned, self._job.context, resumes=self._resumes).notes
         if planned.disk is not None:
             notes += ensured_room(self._directory, self._job.context.request.staging_dir, planned.disk)
         return notes
@@ -102,9 +99,8 @@ class PlaceSink(Sink):
             # Saved before the placement: a retry after a kill finds the stores in place and needs their report.
             job.save(REPORT_SUFFIX, report().to_json())
             staging = self.shared_path(planned.plan.plan_id)
-            placement = placement_of(
-                planned.plan, staging, job.context, planned.based_on_directory, resumes=self._resumes
-            )
+            # Planned again, because the live directory may have changed while the images were built.
+            placement = placement_of(planned, job.context, staging, resumes=self._resumes)
             for line in placement.lines:
                 job.say(line)
             apply_placement(

@@ -14,6 +14,7 @@ from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.pipeline import staging
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.statedir.placement_plan import PlacementPlan, placement_notes, plan_placement
@@ -30,16 +31,10 @@ def check_kinds(
 
 
 def placement_of(
-    plan: RestorePlan,
-    staged: Path | None,
-    context: JobContext[RestoreRequest],
-    based_on_directory: Collection[Key] = (),
-    *,
-    resumes: bool,
+    planned: PlannedRestore, context: JobContext[RestoreRequest], staged: Path | None = None, *, resumes: bool
 ) -> PlacementPlan:
     """Plan the placement (or, without images yet, raise every reason not to begin)."""
-    request = context.request
-    siblings = siblings_of(context.spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
+    request, plan = context.request, planned.plan
 
     def built(image: StoreImage) -> StoreImage:
         if staged is None:
@@ -50,8 +45,8 @@ def placement_of(
 
     return plan_placement(
         context.directory,
-        [built(image) for image in images_of(plan, based_on_directory)],
-        siblings=siblings,
+        [built(image) for image in planned.images],
+        siblings=_siblings(planned, context.spec),
         guarantee=plan.processing_guarantee,
         replace=request.replace,
         request_id=request.request_id,
@@ -59,21 +54,15 @@ def placement_of(
     )
 
 
-def placement_notes_of(
-    plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, based_on_directory: Collection[Key] = ()
-) -> list[str]:
+def placement_notes_of(planned: PlannedRestore, spec: ApplicationSpec, directory: StateDirectory) -> list[str]:
     """Notes for the operator on a placement that is only planned."""
-    siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
-    images = images_of(plan, based_on_directory)
-    return placement_notes(directory, images, siblings=siblings, guarantee=plan.processing_guarantee)
+    guarantee = planned.plan.processing_guarantee
+    return placement_notes(directory, planned.images, siblings=_siblings(planned, spec), guarantee=guarantee)
 
 
-def images_of(plan: RestorePlan, based_on_directory: Collection[Key]) -> list[StoreImage]:
-    """The images that a plan will place, before they exist."""
-    return [
-        StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in based_on_directory)
-        for key, (one, *_) in plan.stores.items()
-    ]
+def _siblings(planned: PlannedRestore, spec: ApplicationSpec) -> list[SiblingStore]:
+    plan = planned.plan
+    return siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
 
 
 def siblings_of(

@@ -14,12 +14,12 @@ from statecore.jobs.bases.planned_tails import PlannedTails
 from statecore.jobs.planning.estimate import DiskNeed
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.planned_placement import images_of
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.placement_plan import existing_stores_error, unopenable_stores_error
+from statecore.statedir.placement_stores import StoreImage
 from statecore.statedir.state_directory import StateDirectory
 
 
@@ -51,6 +51,14 @@ class PlannedRestore(PlannedTails):
     def based_on_directory(self) -> frozenset[Key]:
         """Stores whose base is the state directory."""
         return frozenset(key for key, base in self.bases.items() if base.is_directory)
+
+    @property
+    def images(self) -> list[StoreImage]:
+        """The images that a placement puts in place, before they exist."""
+        return [
+            StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in self.based_on_directory)
+            for key, (one, *_) in self.plan.stores.items()
+        ]
 
     def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
         """See :func:`statecore.repository.rebase.rebase_advance`."""
@@ -103,9 +111,9 @@ def refuse_preview(
     if refusal is None and spec is not None:
         refusal = contradiction_error(directory, spec, planned.plan.tasks)
     if refusal is None and not request.replace:
-        refusal = existing_stores_error(directory, images_of(planned.plan, planned.based_on_directory))
+        refusal = existing_stores_error(directory, planned.images)
     if refusal is None:
-        refusal = unopenable_stores_error(directory, images_of(planned.plan, planned.based_on_directory))
+        refusal = unopenable_stores_error(directory, planned.images)
     if refusal is None:
         return used
     if holder is None:
@@ -125,7 +133,7 @@ def refusal_to_advance(planned: PlannedRestore) -> Invalid | None:
     directory, stores = planned.candidates.directory, {one.key for one in lacking}
     if directory is not None:
         tasks = {task for task, _ in stores}
-        images = [image for image in images_of(planned.plan, ()) if (image.task, image.store) in stores]
+        images = [image for image in planned.images if (image.task, image.store) in stores]
         final = contradiction_error(directory, planned.candidates.spec, tasks) or unopenable_stores_error(
             directory, images
         )

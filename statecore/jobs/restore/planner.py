@@ -183,7 +183,7 @@ def _without_finished_tasks(plan: RestorePlan, needs_placement: Callable[[str], 
 
 def _words(request: RestoreRequest) -> tuple[str, ...]:
     """The command that repeats this request; a restore from a directory only is an ``advance``."""
-    without = {"spec_path", "state_dir", "plan_only", "request_id"}
+    without = {"state_dir", "plan_only", "request_id"}
     if request.start_from == FROM_DIRECTORY:
         return ("advance", *request.to_words({*without, "start_from"}))
     return ("restore", *request.to_words(without))

@@ -12,7 +12,7 @@ The phases, and why a kill at any time is harmless::
     place     whole task directories, by journal           by this process alone
     report    written beside the plan, then returned
 
-The phases are in :mod:`statecore.jobs.restore.restore_job`. What concerns only the directory or only the repository is
+The phases are in :mod:`statecore.jobs.restore.job`. What concerns only the directory or only the repository is
 in their sinks (:mod:`statecore.jobs.restore.sinks`). The same function serves ``statecore restore`` and the Spark job
 that Airflow submits, on any engine (:mod:`statecore.jobs.engine`).
 """
@@ -26,12 +26,12 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
+from statecore.jobs.restore.job import RestoreJob
 from statecore.jobs.restore.place_sink import PlaceSink
 from statecore.jobs.restore.planned_restore import PlanLimit
 from statecore.jobs.restore.publish_sink import PublishSink
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.restore.restore_job import RestoreJob
 from statecore.progress import Progress
 
 

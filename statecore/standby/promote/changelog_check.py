@@ -25,7 +25,7 @@ from statecore.changelog.soundness import BaseEnd, age_of, refusal
 from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.integers import min_known
 from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_known_topic_id
 from statecore.jobs.failures import as_statecore_error
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.units import format_duration
@@ -108,21 +108,20 @@ def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     age = age_of(end.read_at_ms, retention_ms, now.read_at_ms, behind)
     if isinstance(age, Reason):
         return age
-    assert retention_ms is not None
-    if age + CLOCK_MARGIN_MS < retention_ms:
+    if age.keeps_deletes:
         return None
     return Reason(
-        f"{behind}: the copy was at the end {age / 1000:,.0f} s ago, which has to be within delete.retention.ms "
-        f"({format_duration(retention_ms)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min of clock skew",
+        f"{behind}: the copy was at the end {age.age_ms / 1000:,.0f} s ago, which has to be within delete.retention.ms "
+        f"({format_duration(age.retention_ms)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min of clock skew",
         "deletes-compacted",
-        age_ms=age,
-        retention_ms=retention_ms,
+        age_ms=age.age_ms,
+        retention_ms=age.retention_ms,
     )
 
 
 def _unknown_topic(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     """Refuse a copy with a tail if the topic id it belongs to is not recorded."""
-    if end.topic_id or end.end >= now.log.last_stable:
+    if is_known_topic_id(end.topic_id) or end.end >= now.log.last_stable:
         return None
     return Reason(
         f"{end.topic_partition} has records after offset {end.end}, and the topic id of the copy is not recorded",

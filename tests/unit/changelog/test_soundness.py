@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, ENDLESS_MS
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
-from statecore.changelog.soundness import BaseEnd, missed_deletes, refusal, start_moved, truncation
+from statecore.changelog.soundness import BaseEnd, EndAge, age_of, missed_deletes, refusal, start_moved, truncation
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 
@@ -123,6 +123,19 @@ def test_a_tail_that_was_compacted_is_sound_if_it_was_read_in_time() -> None:
     assert missed(seen(7), after=latest - 1) is None
     values = {"end": 100, "removed": 1_007, "age_ms": 3_300_000, "retention_ms": HOUR}
     assert reason(missed(seen(), seen(1_007), after=latest)) == ("tail-read-too-late", values)
+
+
+def test_the_age_of_an_end_keeps_deletes_until_clocks_may_be_past_their_retention() -> None:
+    for age_ms, keeps in (
+        (-CLOCK_MARGIN_MS, True),
+        (HOUR - CLOCK_MARGIN_MS - 1, True),
+        (HOUR - CLOCK_MARGIN_MS, False),
+    ):
+        age = age_of(MOMENT, HOUR, MOMENT + age_ms, "gone")
+        assert age == EndAge(age_ms, HOUR)
+        assert age.keeps_deletes is keeps
+    for unknown in ((None, HOUR, MOMENT), (MOMENT, None, MOMENT), (MOMENT, HOUR, None)):
+        assert isinstance(age_of(*unknown, "gone"), Reason)
 
 
 def test_where_deletes_are_kept_for_less_than_clocks_differ_a_tail_must_be_whole() -> None:

@@ -130,6 +130,10 @@ def test_an_unfinished_job_shows_the_command_that_resumes_it(run: Run, orders: D
     state, request = orders.directory.state_dir, orders.attempt(1).request_id
     words = f"--spec STORES.YAML --state-dir {state} --store 'by id' --partition 3 --request-id {request}"
     assert f"statecore advance {words}" in " ".join(out.split())
+    orders.plan(1, words=("advance", "--spec", "/srv/a.yaml"))
+    _, out, _ = run("--state-dir", orders.directory.state_dir)
+    words = f"statecore advance --state-dir {state} --spec /srv/a.yaml --request-id {request}"
+    assert words in " ".join(out.split())
 
 
 def test_where_the_last_restore_found_nothing_to_do_the_one_before_it_is_shown(run: Run, orders: Directory) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.cli.main import main
+from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.spec.writer import spec_to_yaml
 from statecore.stores.rocksdb.store import RocksDBStore
-from tests.unit.tasks.startup_tasks_world import APPLICATION, KV, World
+from tests.unit.tasks.startup_tasks_world import APPLICATION, KV, World, spec_of
 
 
 @pytest.fixture
@@ -63,6 +68,25 @@ def test_a_task_of_another_application_exits_13_and_the_others_are_printed(world
     assert code == 13
     assert standings(document) == {"0_0": "known", "0_1": "foreign"}
     assert document["applications"][0]["tasks"][1]["offset_sum"] == 0
+
+
+def test_brokers_that_do_not_answer_in_time_leave_the_sums_without_ends(
+    world: World, look: Look, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        declared = replace(spec_of(), bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}")
+        (tmp_path / "stores.yaml").write_text(spec_to_yaml(declared))
+        began = time.monotonic()
+        code, document = look("--spec", str(tmp_path / "stores.yaml"), "--timeout", "0.5")
+    assert (code, time.monotonic() - began < 9) == (0, True)
+    (application,) = document["applications"]
+    assert application["not_asked"]
+
+
+def test_a_timeout_that_cannot_be_waited_for_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["inspect", "--state-dir", str(world.directory.state_dir), "--offset-sums", "--timeout", "0"]
+    assert main(words) == Invalid.exit_code
+    assert "duration-invalid" in capsys.readouterr().err
 
 
 def test_damage_ends_with_12_whatever_else_there_is(world: World, look: Look) -> None:

@@ -83,6 +83,21 @@ def test_of_a_global_store_the_offset_is_what_it_has_not(tmp_path: Path) -> None
     written(tmp_path, "global", "g", offset=7)
     one = said(tmp_path)["global", "g"]
     assert (one.known, one.is_global, one.default_changelog) == ({TopicPartition("prices", 1): 7}, True, "")
+
+
+@pytest.mark.parametrize("file", [False, True])
+def test_of_a_global_store_only_offsets_of_its_declared_topic_count(tmp_path: Path, file: bool) -> None:
+    both = [*offsets("prices", 1, 7), *offsets("other", 0, 9, None)]
+    path = tmp_path / "app" / "global" / "rocksdb" / "g"
+    write_database(path, {"default": [(b"k", b"v")], "offsets": both})
+    prices, other = TopicPartition("prices", 1), TopicPartition("other", 0)
+    if file:
+        (tmp_path / "app" / "global" / ".checkpoint").write_bytes(encode_checkpoint({prices: 8, other: 3}))
+    read = 8 if file else 7
+    one = said(tmp_path, SPEC)["global", "g"]
+    assert (one.offsets, one.partitions, one.segments_agree) == ({prices: read}, [prices], not file)
+    assert (one.own_offsets, one.own_segments_agree) == ({prices: 7} if file else {}, True)
+    assert said(tmp_path)["global", "g"].offsets == {prices: read, other: 3 if file else 9}
     assert not one.is_source("prices")
 
 

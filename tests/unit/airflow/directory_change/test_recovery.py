@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statecore.airflow.directory_change.approval import without_approval
+from statecore.airflow.directory_change.approval import approved, why_nothing, without_approval
 from statecore.airflow.directory_change.plans import page
 from statecore.airflow.directory_change.recovery import Recovery
 from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, Entry
@@ -23,10 +23,12 @@ def entry() -> Entry:
     return found
 
 
-def plan(*doubts: str, rebuilt: bool = True) -> DoubtfulPlan:
+def plan(*doubts: str, rebuilt: bool = True, unknown: bool = False) -> DoubtfulPlan:
     of = (RebuiltStores(("prices",), ("global",), ("offset-past-end",), sources="the brokers at b", doubts=doubts),)
     said: dict[str, Any] = {"finished": "", "outcome": RepairOutcome.PLANNED, "plan_id": "p-1", "exit_code": 0}
     starts = (NextStart("prices", StartOutcome.FAILS, ("It says offset 9.",)), NextStart("rates", StartOutcome.SOUND))
+    if unknown:
+        starts = (NextStart("prices", StartOutcome.UNKNOWN, ("It has no SST files.",)), *starts[1:])
     attempt = vars(Attempt.begin("a_b", "/srv", "r"))
     return RECOVERY.short(RepairReport(**attempt, **said, rebuilt=of if rebuilt else (), next_starts=starts))
 
@@ -53,6 +55,17 @@ def test_one_that_is_sound_or_refused_is_in_the_table_alone() -> None:
     shown = page(RECOVERY, [(entry(), plan(rebuilt=False)), (entry(), None)], "")
     assert "`p-1`" not in shown
     assert "###" not in shown
+
+
+def test_a_store_that_cannot_be_read_here_is_not_called_valid() -> None:
+    unread, known = plan(rebuilt=False, unknown=True), plan(rebuilt=False)
+    why = "the outcome of the next start is unknown for prices, which cannot be read here"
+    assert why in page(RECOVERY, [(entry(), unread)], "")
+    (told,) = approved(RECOVERY, [(entry(), unread)])
+    assert why in told["why"]
+    both = why_nothing(RECOVERY, [(entry(), known), (entry(), unread), (entry(), known)], "plan")
+    assert (both.count(why), both.count(RECOVERY.nothing)) == (1, 1)
+    assert why not in why_nothing(RECOVERY, [(entry(), known)], "plan")
 
 
 def test_without_a_person_a_plan_that_may_take_rows_away_is_not_applied() -> None:

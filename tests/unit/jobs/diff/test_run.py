@@ -13,7 +13,7 @@ import pytest
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.diff.compare import DiffSide, DiffTask, bytes_read, compare_batch
-from statecore.jobs.diff.report import DIFF_REPORT, DiffReport, DiffVerdict, Only, verdict_of, worst
+from statecore.jobs.diff.report import DIFF_REPORT, DiffReport, DiffVerdict, ExistsIn, verdict_of, worst
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import RowCounts
 from statecore.jobs.diff.run import run_diff
@@ -78,9 +78,11 @@ def test_a_store_that_one_side_lacks_is_missing_or_extra_with_all_its_rows(here:
     there = write(write(tmp_path / "there", ROWS), ROWS, store="more")
     report = diff(here, there)
     found = {store.store: store for store in report.stores}
-    assert (found["more"].counts, found["more"].only) == (RowCounts(missing=3), Only.REFERENCE)
-    found = {store.store: store for store in diff(there, here).stores}
-    assert (found["more"].counts, found["more"].only) == (RowCounts(extra=3), Only.HERE)
+    assert (found["more"].counts, found["more"].only) == (RowCounts(missing=3), ExistsIn.REFERENCE)
+    report = diff(there, here)
+    assert {one["store"]: one["only"] for one in report.to_json()["stores"]}["more"] == "state directory"
+    found = {store.store: store for store in report.stores}
+    assert (found["more"].counts, found["more"].only) == (RowCounts(extra=3), ExistsIn.STATE_DIRECTORY)
     assert diff(here, there, stores=("s",)).verdict is DiffVerdict.EQUAL
 
 

@@ -127,8 +127,9 @@ def test_a_clock_that_was_ahead_is_reported_and_refused_from_the_retention_of_de
 
 def test_a_recreated_topic_is_another() -> None:
     refused("topic-recreated", FakeCluster(topic_id="f" * 32), store())
-    (doubt,) = check(FakeCluster(topic_id="f" * 32), store(topic_id=""))
-    assert doubt.code == "topic-id-unknown"
+    for unknown in ("", "0" * 32):
+        (doubt,) = check(FakeCluster(topic_id="f" * 32), store(topic_id=unknown))
+        assert doubt.code == "topic-id-unknown"
     assert check(FakeCluster(topic_id="0" * 32), store()) == []  # brokers that are too old to have ids
 
 

@@ -80,6 +80,23 @@ def test_a_topic_with_fewer_partitions_than_the_store_has_offsets_of_is_another_
     assert starts(world.recover()) == {"prices-store": "sound", "rates-store": "sound"}
 
 
+@pytest.mark.parametrize(("partition", "offset"), [(0, 2), (0, 9), (1, 2)], ids=["fits", "past its end", "unknown"])
+@pytest.mark.parametrize("beside", [True, False])
+def test_offsets_of_another_topic_than_the_declared_one_rebuild_nothing(
+    world: World, partition: int, offset: int, beside: bool
+) -> None:
+    shutil.rmtree(world.database("prices"))
+    own = offsets("prices", 0, 2) if beside else ()
+    families = {"default": list(TRUTH.items()), "offsets": [*own, *offsets("rates", partition, offset, None)]}
+    world.write("prices", families)
+    before = fingerprint(world.path)
+    report = world.recover(apply=True)
+    assert starts(report)["prices-store"] == ("sound" if beside else "answers wrongly")
+    losses = [one["code"] for one in report.remaining if one["severity"] == "loss"]
+    assert losses == ([] if beside else ["offset-foreign"])
+    assert fingerprint(world.path) == before
+
+
 @pytest.mark.parametrize("beside", [True, False])
 def test_an_absent_topic_that_is_not_the_declared_one_does_not_prevent_a_recovery(world: World, beside: bool) -> None:
     shutil.rmtree(world.database("prices"))

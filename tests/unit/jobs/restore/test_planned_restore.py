@@ -62,6 +62,13 @@ def planned(
     return PlannedRestore(frozen=frozen, bases=bases or {}, refused=refused, topics={}, notes=(), candidates=candidates)
 
 
+def test_an_image_advances_the_store_that_is_its_base() -> None:
+    (new,), (advanced,) = planned().images, planned(bases={KEY: Base(DIRECTORY, {}, frozenset())}).images
+    assert (new.task, new.store, new.kind, str(new.changelog)) == (*KEY, StoreKind.KEY_VALUE, "topic-0")
+    assert (new.path, new.offsets) == (None, None)
+    assert (new.advances, advanced.advances) == (False, True)
+
+
 def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(directory: StateDirectory) -> None:
     why = Refused(*KEY, DIRECTORY, Reason("topic-0 ends at 3 now", "log-ends-before-base", log_end=3, end=6))
     problem = {"code": "log-ends-before-base", "task": "0_0", "store": "store", "log_end": 3, "end": 6}

@@ -81,3 +81,10 @@ def test_a_frozen_plan_has_the_command_that_resumes_it_on_its_engine(
     planner = RestorePlanner(JobContext.open(asked), engine.options, None)
     planned = planner.new(cast(Cluster, FakeCluster()), lambda: 1)
     assert planned.frozen.command == ("restore", "--replace", *options)
+
+
+def test_the_command_that_resumes_a_plan_names_the_file_of_the_spec(tmp_path: Path) -> None:
+    asked = RestoreRequest(spec_path="/srv/stores.yaml", state_dir=str(tmp_path), request_id="one", replace=True)
+    planner = RestorePlanner(JobContext.open(asked, spec=spec()), (), None)
+    planned = planner.new(cast(Cluster, FakeCluster()), lambda: 1)
+    assert planned.frozen.command == ("restore", "--spec", "/srv/stores.yaml", "--replace")

@@ -37,13 +37,14 @@ def known(
     *,
     read_at: int | None = NOW - MINUTE,
     changelog: TopicPartition = TOTALS,
+    topic_id: str = OLD,
     retention_ms: int | None = DAY,
 ) -> Path:
     """The standby's record of a copy that had come to an end of its topic."""
     file = tmp_path / "logs.json"
     logs = StandbyLogStates(file)
     logs.read()
-    logs.record_end(BaseEnd(changelog, OLD, end, 3, read_at, retention_ms))
+    logs.record_end(BaseEnd(changelog, topic_id, end, 3, read_at, retention_ms))
     logs.write()
     return file
 
@@ -136,6 +137,11 @@ def test_a_copy_of_an_unknown_topic_is_not_continued(tmp_path: Path, policy: str
     error = check_changelogs({"0_0": (file, [StandbyCopy(spec_of(), 10)])}, now(25, policy=policy)).refused["0_0"]
     assert (error.context["partition"], error.context["end"], error.context["log_end"]) == (0, 10, 25)
     assert why(file, now(10, policy=policy)) == ""
+
+
+def test_a_topic_id_of_zeros_is_unknown(tmp_path: Path) -> None:
+    assert why(known(tmp_path, topic_id="0" * 32), now(25)) == "topic-id-unknown"
+    assert why(known(tmp_path, topic_id="0" * 32), now(10)) == ""
 
 
 def test_a_record_that_cannot_be_read_refuses_its_task_alone(tmp_path: Path) -> None:

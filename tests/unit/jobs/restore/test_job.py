@@ -16,9 +16,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.jobs.context import JobContext
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.restore.job import RestoreJob
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.restore.restore_job import RestoreJob
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import raises
 
