@@ -173,7 +173,8 @@ def check_names(task_manifest: TaskManifest, blobs: str) -> None:
         wrong += [] if _STORE.fullmatch(store.store) else [f"store {store.store!a}"]
         for digest, extent in store.extents:
             wrong += [] if _SHA256.fullmatch(digest) else [f"hash {digest!a}"]
-            wrong += [] if extent.blob.startswith(blobs) and ".." not in extent.blob else [f"blob {extent.blob!a}"]
+            is_below = extent.blob.startswith(blobs) and ".." not in extent.blob.split("/")
+            wrong += [] if is_below else [f"blob {extent.blob!a}"]
             wrong += [] if extent.start >= 0 and extent.bytes >= 0 else [f"extent {extent.start}, {extent.bytes}"]
         files = [file.name for database in store.databases for file in database.base]
         wrong += [f"file {name!a}" for name in files if not _BASE_FILE.fullmatch(name)]

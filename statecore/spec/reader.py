@@ -34,6 +34,7 @@ from typing import Any
 from statecore.errors import Invalid, NotFound
 from statecore.filesystem import read_regular
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
+from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT
 from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import (
     CHECKPOINT_INTERVAL,
@@ -118,6 +119,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
     if not stores and not global_stores and not problems:
         problems.add(root, "no store is declared, expected at least one below 'subtopologies' or 'global_stores'")
     _refuse_repeated_names(stores + global_stores, root, problems)
+    _refuse_reserved_names(stores + global_stores, problems)
     problems.raise_if_any()
     return ApplicationSpec(
         application_id=application_id,
@@ -338,6 +340,15 @@ def _duration(body: Node, key: str, problems: Problems) -> int | None:
     if milliseconds is None:
         problems.expected(value, DURATION_EXPECTED)
     return milliseconds
+
+
+def _refuse_reserved_names(stores: list[tuple[Node, StoreSpec]], problems: Problems) -> None:
+    """Refuse a store in segments whose directory would be the one of all other stores, or the file of their offsets."""
+    for node, store in stores:
+        if store.kind.is_segmented and store.name in (PLAIN_PARENT, CHECKPOINT_FILE):
+            problems.add(
+                node, f"a store of kind '{store.kind}' cannot be called '{store.name}', which its task has already"
+            )
 
 
 def _refuse_repeated_names(stores: list[tuple[Node, StoreSpec]], root: Node, problems: Problems) -> None:

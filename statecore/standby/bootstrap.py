@@ -295,8 +295,8 @@ class Bases:
 
 
 def _make_room(path: Path) -> None:
-    """Empty a task directory without state (:func:`is_empty_task`), so that a rename may replace it."""
-    if path.is_dir():
+    """Empty a task directory without state, so that a rename may replace it; one that got state meanwhile stays."""
+    if path.is_dir() and is_empty_task(path):
         for one in path.iterdir():
             if one.name.startswith(CHECKPOINT_FILE) or one.name.endswith(".lock"):
                 one.unlink()

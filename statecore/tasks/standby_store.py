@@ -242,8 +242,15 @@ class StandbyStore:
         self.open()
 
     def checkpoint(self) -> None:
-        """Write ``.checkpoint_<store>`` of a grace buffer, never ahead of its rows; nothing under exactly-once."""
-        if not self.spec.kind.manages_offsets and not self._exactly_once and self._offset is not None:
+        """Write ``.checkpoint_<store>`` of a grace buffer, never ahead of its rows; nothing under exactly-once.
+
+        None before the first rows: after a kill -4 would take precedence over the offset that was committed with them.
+        """
+        if self.spec.kind.manages_offsets or self._exactly_once or self._offset is None:
+            return
+        if self._offset == OFFSET_UNKNOWN:
+            remove_offsets(self._file)
+        else:
             write_offsets(self._file, {self.changelog: self._offset})
 
     def close(self) -> None:

@@ -179,6 +179,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
 
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
     """Image of an earlier attempt; one that is incomplete, or was moved by a killed job, is discarded."""
+    exists = final.exists()  # first: what another attempt publishes from now on is not discarded
     document = staging.load(final)
     if document is not None:
         with suppress(Invalid):  # torn, or of another release
@@ -190,7 +191,8 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
                 and not _are_newer(task, (final / staging.RESULT).stat().st_mtime)
             ):
                 return found
-    staging.discard(Path(task.directory), final)
+    if exists:
+        staging.discard(Path(task.directory), final)
     return None
 
 

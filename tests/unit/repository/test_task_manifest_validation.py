@@ -18,6 +18,7 @@ from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import RunFormat
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.layout import Layout
 from statecore.repository.manifest import (
     OTHER_RELEASE,
     BaseFile,
@@ -268,3 +269,11 @@ def test_names_by_which_other_files_could_be_reached_are_refused(wrong: str) -> 
     check_names(with_base(task_manifest, BaseFile("MANIFEST-000005", "a" * 64, PLACE)), "apps/a/")
     with raises(Corrupted, "manifest-names-invalid"):
         check_names(WRONG_NAMES[wrong](task_manifest), "apps/a/")
+
+
+@pytest.mark.parametrize("application_id", ["my..app", "...", "a.."])
+def test_an_application_with_dots_in_its_id_can_be_fetched(application_id: str) -> None:
+    names = Layout(application_id)
+    task_manifest = TaskManifest("0_0", (store_of("0_0", "left", (), end=1),))
+    extent = replace(PLACE, blob=names.file("a" * 64))
+    check_names(with_base(task_manifest, BaseFile("CURRENT", "a" * 64, extent)), names.root)

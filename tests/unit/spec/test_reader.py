@@ -145,6 +145,8 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         (", topic: products", "", "16:13: global_stores.products: 'topic' is missing, expected the source topic"),
         ("topic: products", "changelog: products", "unknown key 'changelog'"),
         ("  products:", "  profile:", "the store 'profile' is declared twice (first on line 10)"),
+        ("      clicks:", "      rocksdb:", "a store of kind 'timestamped-window' cannot be called 'rocksdb'"),
+        ("      clicks:", "      .checkpoint:", "a store of kind 'timestamped-window' cannot be called '.checkpoint'"),
         ("{kind: in-memory}", "{kind: in-memory", "this is not YAML"),
     ],
 )  # fmt: skip

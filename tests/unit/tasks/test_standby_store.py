@@ -67,6 +67,18 @@ def test_a_grace_buffer_whose_database_is_gone_does_not_stand_where_its_file_say
     again.close()
 
 
+def test_a_grace_buffer_that_was_killed_during_its_first_read_keeps_its_rows(tmp_path: Path) -> None:
+    store = store_of(tmp_path, StoreKind.GRACE_BUFFER)
+    store.open()
+    store.checkpoint()  # as a task does when it has opened its stores
+    store.apply([], 7)
+    store.close_after_failure()
+    again = store_of(tmp_path, StoreKind.GRACE_BUFFER)
+    again.open()
+    assert (again.offset, again.position) == (6, 7)
+    again.close()
+
+
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize("left", ["*.sst", "*.log"])
 @pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.WINDOW])

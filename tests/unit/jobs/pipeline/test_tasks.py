@@ -282,6 +282,27 @@ def test_a_finished_image_is_reused_and_a_second_attempt_does_not_change_it(task
     assert image_path(todo).stat().st_ino == before
 
 
+def test_an_image_that_another_attempt_publishes_meanwhile_is_not_discarded(
+    task: RangeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark may run a task twice at once, and the driver may have the image of the first already."""
+    todo = image_task(task, read(task))
+    published: list[int] = []
+    load = staging.load
+
+    def load_late(final: Path) -> bytes | None:
+        found = load(final)
+        if not published:
+            published.append(0)
+            build(todo)
+            published[0] = image_path(todo).stat().st_ino
+        return found
+
+    monkeypatch.setattr(staging, "load", load_late)
+    build(todo)
+    assert [image_path(todo).stat().st_ino] == published
+
+
 def test_an_image_that_lost_a_file_is_built_again(task: RangeTask) -> None:
     todo = image_task(task, read(task))
     first = build(todo)
