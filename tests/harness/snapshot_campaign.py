@@ -41,7 +41,7 @@ from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.pipeline.build_stage import build_images
-from statecore.jobs.pipeline.run_sink import Publisher
+from statecore.jobs.pipeline.run_publisher import Publisher
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore

@@ -11,7 +11,7 @@ from statecore.documents import DocumentType
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import BaseDatabases, Run, Segmentation
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.run_sink import ApplicationAddress
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.objectstore.base import Blobs
 from statecore.repository.manifest import Extent

@@ -18,7 +18,7 @@ from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline.batches import Watch, batched, batched_alone, run_batches
 from statecore.jobs.pipeline.range_tasks import read_ranges
 from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult, RangeTask
-from statecore.jobs.pipeline.run_sink import ApplicationAddress
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.version_tasks import VersionResult, VersionTask, publish_versions
 from statecore.jobs.planning.plan import RestorePlan

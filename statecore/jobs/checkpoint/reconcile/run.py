@@ -32,7 +32,7 @@ from statecore.jobs.checkpoint.reconcile.store import ReconciledStore, StoreReco
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline.read_stage import cluster_settings, read_runs
-from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import TemporaryPlace
 from statecore.statedir.state_directory import ensure_free_space
 

@@ -1,4 +1,4 @@
-"""Base databases of an image: directories that exist, or databases made of links to downloaded files."""
+"""Bases of an image: directories that exist, or databases made of links to downloaded files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statecore.images.linked_bases import ImageBases
 
 
-def base_databases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | None:
+def image_bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | None:
     """The databases below the runs: existing directories, or links to downloaded files."""
     from statecore.images.linked_bases import ImageBase, ImageBases
 
