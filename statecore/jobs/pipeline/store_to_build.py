@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from statecore.filesystem import FileState
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Run, Segmentation, StoreDigest
+from statecore.images.model import Run, StoreDigest
 
 
 @dataclass(frozen=True)

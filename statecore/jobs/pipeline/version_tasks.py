@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from statecore.errors import Corrupted
-from statecore.images.model import Run, Segmentation
+from statecore.formats.segments import Segmentation
+from statecore.images.model import Run
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.ranges import RangeResult, forget_range

@@ -37,8 +37,8 @@ from statecore.documents import DocumentType
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Segmentation
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.spec.model import (

@@ -14,8 +14,9 @@ import pytest
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.errors import Capacity, Corrupted, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Segmentation, StoreDigest
+from statecore.images.model import StoreDigest
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import build_stage, staging

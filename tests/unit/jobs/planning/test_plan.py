@@ -7,8 +7,8 @@ import pytest
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Segmentation
 from statecore.jobs.planning.plan import RestorePlan, VersionedStart, make_plan
 from statecore.jobs.planning.selection import check_partitions
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
