@@ -98,7 +98,7 @@ def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
 def complete_until(report: RestoreReport, request: CheckpointRequest) -> float | None:
     """When the newest snapshot was last known to be complete, in s since the epoch; ``None`` if unknown."""
     from statecore.jobs.attempt import parsed_time
-    from statecore.jobs.bases.planned_tails import RESUMED_NOTE
+    from statecore.jobs.planning.planned_tails import RESUMED_NOTE
     from statecore.repository.application_repository import ApplicationRepository
 
     everything = report.plan_id and not (request.stores or request.partitions)

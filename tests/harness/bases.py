@@ -12,8 +12,8 @@ from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base
-from statecore.jobs.bases.tail_check import unsound
 from statecore.jobs.pipeline.ranges import RangeResult
+from statecore.jobs.pipeline.tail_check import unsound
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
 

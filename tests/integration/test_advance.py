@@ -19,10 +19,10 @@ from statecore.faults import RESTORE_POINTS, VARIABLE, FaultInjected, InjectedFa
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE
 from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.planned_restore import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport

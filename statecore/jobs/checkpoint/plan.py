@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from statecore.changelog.delete_retention import min_current_retention_ms
 from statecore.jobs.bases.base import Key, Refused, grouped
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE, PlannedTails
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE, PlannedTails
 from statecore.repository.manifest import TaskManifest
 from statecore.spec.units import format_duration
 

@@ -9,8 +9,9 @@ from statecore.errors import Corrupted, NotFound
 from statecore.filesystem import file_sha256, is_unmodified, link_or_copy
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base_database import BaseDirectory, BaseFiles
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.store_to_build import BaseDirectory, BaseFiles, StoreToBuild
+from statecore.jobs.pipeline.store_to_build import StoreToBuild
 from statecore.objectstore.base import Blobs
 from statecore.statedir.database_state import read_database_state
 

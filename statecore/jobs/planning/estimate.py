@@ -8,8 +8,8 @@ from pathlib import Path
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate
 from statecore.images.read_amplification import MOST_UNMERGED
-from statecore.jobs.pipeline.staging import staging_base
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.request_files import staging_base
 from statecore.statedir.state_directory import StateDirectory, ensure_free_space, free_space
 
 ROW_BYTES = 24

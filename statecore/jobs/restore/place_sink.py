@@ -11,10 +11,10 @@ from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.build_stage import build_images, stores_to_build
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.pipeline.staging import staged_names, staging_base
+from statecore.jobs.pipeline.staging import staged_names
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.estimate import disk_warnings, ensured_room
-from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan, staging_base
 from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of
 from statecore.jobs.restore.planned_restore import PlannedRestore, refuse_preview

@@ -10,9 +10,9 @@ from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, SHOWN, Key
-from statecore.jobs.bases.planned_tails import PlannedTails
 from statecore.jobs.planning.estimate import DiskNeed
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.planned_tails import PlannedTails
 from statecore.jobs.restore.base_candidates import RestoreCandidates
 from statecore.jobs.restore.planned_placement import images_of
 from statecore.jobs.restore.request import RestoreRequest

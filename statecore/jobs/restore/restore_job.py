@@ -81,7 +81,7 @@ class RestoreJob(Job):
         self.wait_for(workers, planned.plan.plan_id, lambda: self._shared_path(workers, planned), self.spec.kafka)
         while True:  # each round refuses at least one more base; without a base the whole changelog is read
             read = self._read(workers, planned, uploads=any(uploads))
-            if not self.planner.refuses(planned, read):
+            if not self.planner.refuses(planned, read.runs):
                 self.faults.reach("restore.after-runs")
                 images = self._build(workers, planned, read)
                 if images is not None:

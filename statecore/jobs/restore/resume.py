@@ -8,9 +8,9 @@ from statecore.documents import Document
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.bases.base import DIRECTORY
-from statecore.jobs.bases.planned_tails import covers
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.plan import PlanRequest, RestorePlan
+from statecore.jobs.planning.planned_tails import covers
 from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.report import REPORT, RestoreReport
 from statecore.spec.model import ApplicationSpec

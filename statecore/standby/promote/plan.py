@@ -18,7 +18,6 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.directory_change import plan_id_of
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.restore.planned_placement import siblings_of
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, StandbyCopy, check_changelogs
@@ -29,7 +28,7 @@ from statecore.standby.promote.store_check import closed_at, damage, live_offset
 from statecore.statedir.custom_stores import CustomStores
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_plan import placement_notes, refusals
-from statecore.statedir.placement_stores import SiblingStore, StoreImage
+from statecore.statedir.placement_stores import SiblingStore, StoreImage, siblings_of
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places
 from statecore.statedir.work_directory import STANDBY, STANDBY_LOGS

@@ -17,9 +17,9 @@ from statecore.cli.main import main
 from statecore.cli.restore import show_plan, show_report
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE
 from statecore.jobs.restore.planned_restore import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.application_repository import ApplicationRepository

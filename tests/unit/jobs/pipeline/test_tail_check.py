@@ -13,8 +13,8 @@ from statecore.changelog.soundness import BaseEnd
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key
-from statecore.jobs.bases.tail_check import Unsound, truncations, unsound
 from statecore.jobs.pipeline.ranges import RangeResult
+from statecore.jobs.pipeline.tail_check import Unsound, truncations, unsound
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
 

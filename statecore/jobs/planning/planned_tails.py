@@ -7,7 +7,7 @@ passed an end, the application cannot continue from there and, under exactly-onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,9 +19,7 @@ from statecore.errors import Invalid
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import Base, Key, Refused
-from statecore.jobs.bases.tail_check import Unsound, found_unsound
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, PlanRequest, RestorePlan, is_restored_by_kafka_streams
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import select_stores
@@ -53,10 +51,6 @@ class PlannedTails:
     def not_newest(self) -> frozenset[Key]:
         """Stores for which the newest snapshot was refused, so that its ends are not valid."""
         return frozenset(one.key for one in self.refused if one.base == self.frozen.newest_snapshot)
-
-    def unsound(self, runs: Mapping[Key, Sequence[RangeResult]], cluster: Cluster) -> Unsound:
-        """The bases that turn out unsound now that their tails have been read."""
-        return found_unsound(self.plan, self.bases, runs, self.topics, cluster)
 
 
 class NamedBases(Protocol):
