@@ -16,7 +16,6 @@ would delete is *left* as it is, and will be deleted as before; that is noted, a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -156,8 +155,8 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
             outcome=outcome,
             plan_id=plan.plan_id,
             kept="" if changed is None else changed.kept,
-            seconds=time.monotonic() - self.began,
-            phases=dict(self.phases),
+            seconds=self.phases.elapsed,
+            phases=dict(self.phases.wall),
             ran_on=self.ran_on,
             tasks=tuple(replace(migrated_task(task), seconds=seconds.get(task.task, 0.0)) for task in plan.tasks),
             notes=plan.notes,

@@ -15,7 +15,6 @@ approval remains valid. Everything that a copy or a restore replaces is kept for
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -140,8 +139,8 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             plan_id=plan.plan_id,
             exit_code=max((one.severity.exit_code for one in remaining), default=0),
             kept=kept,
-            seconds=time.monotonic() - self.began,
-            phases=dict(self.phases),
+            seconds=self.phases.elapsed,
+            phases=dict(self.phases.wall),
             repaired=plan.repaired,
             rebuilt=rebuilt,
             notes=tuple(notes),

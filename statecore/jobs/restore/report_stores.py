@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
@@ -33,14 +32,15 @@ def job_report(
         **asdict(job.attempt),
         plan_id="" if plan is None else plan.plan_id,
         processing_guarantee=str(job.spec.processing_guarantee),
-        seconds=time.monotonic() - job.began,
-        phases=dict(job.phases),
+        seconds=job.phases.elapsed,
+        phases=dict(job.phases.wall),
         stores=tuple(
             store_report(parts.get(key, of), read.runs.get(key, ()), images.get(key), read.versions.get(key))
             for key, of in sorted(stores.items())
         ),
         work=work_of(read.runs, images),
-        cpu=cpu_of(read.runs, images) | {name: round(job.cpu[name], 3) for name in job.cpu.keys() & {"place"}},
+        cpu=cpu_of(read.runs, images)
+        | {name: round(job.phases.cpu[name], 3) for name in job.phases.cpu.keys() & {"place"}},
         ran_on=job.ran_on,
         **fields,
     )

@@ -13,7 +13,6 @@ kept for a week (:mod:`statecore.statedir.task_copies`).
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -177,8 +176,8 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
             tasks=plan.tasks,
             exit_code=Invalid.exit_code if refused else 0,
             kept=changed or "",
-            seconds=time.monotonic() - self.began,
-            phases=dict(self.phases),
+            seconds=self.phases.elapsed,
+            phases=dict(self.phases.wall),
         )
 
 
