@@ -14,7 +14,7 @@ from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.pipeline.ranges import RangeResult
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.planned_tails import PlannedTails
 
 TailRuns = Mapping[Key, Sequence[RangeResult]]
@@ -39,7 +39,7 @@ class Unsound(NamedTuple):
 
 
 def unsound(
-    plan: RestorePlan,
+    plan: ReadPlan,
     bases: Mapping[Key, Base],
     runs: TailRuns,
     topics: Mapping[str, TopicDescription],
@@ -81,7 +81,7 @@ def found_unsound(planned: PlannedTails, runs: TailRuns, cluster: Cluster) -> Un
 
 
 def truncations(
-    plan: RestorePlan,
+    plan: ReadPlan,
     keys: Iterable[Key],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
 ) -> dict[Key, Reason]:

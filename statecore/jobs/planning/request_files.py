@@ -23,7 +23,7 @@ from pathlib import Path
 
 from statecore.documents import DocumentType
 from statecore.jobs.bases.base import Refused
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import PLANS
 
@@ -63,7 +63,7 @@ class FrozenPlan:
             unknown.
     """
 
-    plan: RestorePlan
+    plan: ReadPlan
     partitions: tuple[int, ...]
     made_at: float
     request_id: str

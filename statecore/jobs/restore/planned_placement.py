@@ -10,7 +10,7 @@ from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.pipeline import staging
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.placement_plan import PlacementPlan, placement_notes, plan_placement
@@ -19,7 +19,7 @@ from statecore.statedir.state_directory import StateDirectory
 
 
 def check_kinds(
-    directory: StateDirectory, spec: ApplicationSpec, plan: RestorePlan, decided: Collection[Key] = ()
+    directory: StateDirectory, spec: ApplicationSpec, plan: ReadPlan, decided: Collection[Key] = ()
 ) -> None:
     """Refuse stores whose directories contradict their declared kinds, except those decided on by the caller."""
     if (refusal := contradiction_error(directory, spec, plan.tasks, decided)) is not None:
@@ -27,7 +27,7 @@ def check_kinds(
 
 
 def placement_of(
-    plan: RestorePlan,
+    plan: ReadPlan,
     staged: Path | None,
     context: JobContext[RestoreRequest],
     based_on_directory: Collection[Key] = (),
@@ -57,7 +57,7 @@ def placement_of(
 
 
 def placement_notes_of(
-    plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, based_on_directory: Collection[Key] = ()
+    plan: ReadPlan, spec: ApplicationSpec, directory: StateDirectory, based_on_directory: Collection[Key] = ()
 ) -> list[str]:
     """Notes for the operator on a placement that is only planned."""
     siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
@@ -65,7 +65,7 @@ def placement_notes_of(
     return placement_notes(directory, images, siblings=siblings, guarantee=plan.processing_guarantee)
 
 
-def images_of(plan: RestorePlan, based_on_directory: Collection[Key]) -> list[StoreImage]:
+def images_of(plan: ReadPlan, based_on_directory: Collection[Key]) -> list[StoreImage]:
     """The images that a plan will place, before they exist."""
     return [
         StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in based_on_directory)
