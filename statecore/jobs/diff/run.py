@@ -2,11 +2,11 @@
 
 Phases; compared data is never changed, and temporary data is always deleted::
 
-    inspect        stores and their offsets, also while the application runs (its flushed rows)   plan.py
+    inspect        stores and their offsets, also while the application runs (its flushed rows)   planner.py
     reference      an existing directory, or a temporary one:                                     reference.py
                    fetched from a snapshot,                                                       snapshot_reference.py
                    or built from the changelogs up to the stores' own offsets                     changelog_reference.py
-    inspect again  which stores of both sides are compared, and which are left out                plan.py
+    inspect again  which stores of both sides are compared, and which are left out                planner.py
     compare        on the engine's workers, one store of a task at a time                         compare.py
 
 Rows rightly differ if the offsets do; so offsets are compared as well, and reported first.
@@ -26,7 +26,7 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.diff.changelog_reference import build_reference
 from statecore.jobs.diff.compare import compare
-from statecore.jobs.diff.plan import DiffPlanner
+from statecore.jobs.diff.planner import DiffPlanner
 from statecore.jobs.diff.reference import Reference, StoreOffsets, existing_reference, scratch
 from statecore.jobs.diff.report import DiffReport, worst
 from statecore.jobs.diff.request import DiffRequest

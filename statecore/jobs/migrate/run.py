@@ -2,7 +2,7 @@
 
 It is a directory change (:mod:`statecore.jobs.directory_change`)::
 
-    inspect   plan the conversion of every task                    plan.py
+    inspect   plan the conversion of every task                    planner.py
     approve   refuse the directory if one task is refused
     change    copy the tasks, convert the copies on the workers,   convert.py
               which sync and verify them, then swap them in
@@ -29,7 +29,8 @@ from statecore.jobs.directory_change import DirectoryChange
 from statecore.jobs.engine.protocol import PROCESSES, Engine, Question
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.migrate.convert import convert_copies, copy_tasks, engine_for
-from statecore.jobs.migrate.plan import MigrationPlan, empty_plan, migrated_task, plan_migration, problems
+from statecore.jobs.migrate.plan import MigrationPlan
+from statecore.jobs.migrate.planner import empty_plan, migrated_task, plan_migration, problems
 from statecore.jobs.migrate.report import MIGRATION_SUFFIX, MigrateReport, MigrationOutcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.progress import Progress

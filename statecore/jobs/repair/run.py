@@ -2,11 +2,11 @@
 
 It is a directory change (:mod:`statecore.jobs.directory_change`)::
 
-    inspect   diagnose the directory and plan its repairs       plan.py
+    inspect   diagnose the directory and plan its repairs       planner.py
     approve   refuse doubtful rebuilds without an approval      approval.py
     change    repair copies of tasks and swap them in,          copies.py
               then rebuild damaged stores by restores           rebuilds.py
-    verify    diagnose again, which says what remains           plan.py
+    verify    diagnose again, which says what remains           planner.py
 
 Each step improves the directory, so an interrupted repair is simply run again and repairs only what is still wrong; the
 approval remains valid. Everything that a copy or a restore replaces is kept for a week
@@ -28,7 +28,8 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.repair import approval
 from statecore.jobs.repair.copies import repair_copies
-from statecore.jobs.repair.plan import PlannedRepair, RepairPlanner
+from statecore.jobs.repair.plan import PlannedRepair
+from statecore.jobs.repair.planner import RepairPlanner
 from statecore.jobs.repair.rebuilds import kept_by_others, rebuild
 from statecore.jobs.repair.report import REPAIR_SUFFIX, RebuiltStores, RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest

@@ -36,7 +36,8 @@ from statecore.standby.promote.directory_check import (
     refuse_swapped,
     state_dir_in_doubt,
 )
-from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
+from statecore.standby.promote.plan import CopiedStore, PromotionPlan
+from statecore.standby.promote.planner import PromotionPlanner
 from statecore.standby.promote.report import PROMOTE_SUFFIX, PromoteOutcome, PromoteReport, PromoteVerdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.database_state import create_database
