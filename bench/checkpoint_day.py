@@ -30,7 +30,7 @@ from statecore.formats.rocksdb_log import read_manifest
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Origin, SnapshotEntry
 from statecore.repository.manifest import StoredDatabase
@@ -74,7 +74,7 @@ def steps(
             request = CheckpointRequest(spec_path=str(spec), repository=url)
             report = run_checkpoint(request, InProcessEngine(), clock=clock, **kept)
             seconds, counts, moved = time.monotonic() - began, asked.counts(), testbed.to_store.moved() - moved
-            if not isinstance(report, RestoreReport):
+            if not isinstance(report, ReadReport):
                 raise RuntimeError("a checkpoint was only planned")
             newest = _newest(app_repository)
             before, hour = hour, newest.created_at[:_HOUR]

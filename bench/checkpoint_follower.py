@@ -84,7 +84,7 @@ def main() -> int:
     from statecore.jobs.checkpoint.request import CheckpointRequest
     from statecore.jobs.checkpoint.service import run_service
     from statecore.jobs.engine.processes import ProcessEngine
-    from statecore.jobs.restore.report import RestoreReport
+    from statecore.jobs.read_report import ReadReport
 
     parser = argparse.ArgumentParser(prog="python -m bench.checkpoint_follower")
     parser.add_argument("--spec", required=True)
@@ -92,7 +92,7 @@ def main() -> int:
     given = parser.parse_args()
     is_told = False
 
-    def made(report: RestoreReport) -> None:
+    def made(report: ReadReport) -> None:
         nonlocal is_told
         is_told = True
         print(json.dumps(report.to_json()), flush=True)

@@ -27,7 +27,7 @@ was recorded, age proves nothing either. A shorter one that was in force only in
 These are pure functions; the callers query the brokers. `refusal` is called before the tail is read; `start_moved`,
 `missed_deletes` and `truncation` (of the ends of the read) after it: a log may be truncated between the two. Deletes
 that may be missing are told apart from the rest, because reading the whole log still finds them.
-:mod:`statecore.jobs.bases.tail_check` combines the three for a whole plan.
+:mod:`statecore.jobs.pipeline.tail_check` combines the three for a whole plan.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from statecore.cli.restore import run_and_show
 from statecore.jobs.restore.request import AdvanceRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.planning.plan import RestorePlan
-    from statecore.jobs.restore.report import RestoreReport
+    from statecore.jobs.planning.plan import ReadPlan
+    from statecore.jobs.read_report import ReadReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    def job() -> Callable[..., RestoreReport | RestorePlan]:
+    def job() -> Callable[..., ReadReport | ReadPlan]:
         from statecore.jobs.restore.advance import run_advance
 
         return run_advance

@@ -15,7 +15,7 @@ from statecore.spec.model import MAX_CHECKPOINT_INTERVAL_MS, MIN_CHECKPOINT_INTE
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
 
 if TYPE_CHECKING:
-    from statecore.jobs.restore.report import RestoreReport
+    from statecore.jobs.read_report import ReadReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,17 +50,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     from statecore.jobs.checkpoint.run import run_checkpoint
     from statecore.jobs.checkpoint.service import run_service
-    from statecore.jobs.restore.report import RestoreReport
+    from statecore.jobs.read_report import ReadReport
     from statecore.telemetry import metered_checkpoints
 
     tags = {"application-id": spec.application_id}
     with metered_checkpoints(output.progress, tags, output.say) as (progress, metrics):
 
-        def measure(report: RestoreReport) -> None:
+        def measure(report: ReadReport) -> None:
             if metrics.is_exported:
                 metrics.record_success(complete_until(report, request))
 
-        def on_checkpoint(report: RestoreReport) -> None:
+        def on_checkpoint(report: ReadReport) -> None:
             measure(report)
             output.document(report.to_json())
             output.text(line_of(report))
@@ -73,11 +73,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
         faults = fault_points_from_environment()
         result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
-        if isinstance(result, RestoreReport):
+        if isinstance(result, ReadReport):
             measure(result)
     output.document(result.to_json())
     if not output.json:
-        if isinstance(result, RestoreReport):
+        if isinstance(result, ReadReport):
             show(result, output.printed)
         else:
             from statecore.cli.restore import show_plan
@@ -95,10 +95,10 @@ def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
         raise missing_option("--interval needs --follow.", "Add --follow, or leave out --interval.", "follow")
 
 
-def complete_until(report: RestoreReport, request: CheckpointRequest) -> float | None:
+def complete_until(report: ReadReport, request: CheckpointRequest) -> float | None:
     """When the newest snapshot was last known to be complete, in s since the epoch; ``None`` if unknown."""
     from statecore.jobs.attempt import parsed_time
-    from statecore.jobs.bases.planned_tails import RESUMED_NOTE
+    from statecore.jobs.planning.planned_tails import RESUMED_NOTE
     from statecore.repository.application_repository import ApplicationRepository
 
     everything = report.plan_id and not (request.stores or request.partitions)
@@ -120,7 +120,7 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
     return None if newest.read_at_ms is None else newest.read_at_ms / 1000
 
 
-def line_of(report: RestoreReport) -> str:
+def line_of(report: ReadReport) -> str:
     """The result of a checkpoint in one line."""
     totals, published = report.totals, report.published
     read = f"{totals['records']:,.0f} records in {report.seconds:.1f} s"
@@ -130,7 +130,7 @@ def line_of(report: RestoreReport) -> str:
     return f"{published.snapshot}: {read}, {published.new_bytes:,} of {published.file_bytes:,} bytes new{earlier}"
 
 
-def show(report: RestoreReport, printed: Collection[str] = ()) -> None:
+def show(report: ReadReport, printed: Collection[str] = ()) -> None:
     """Print the stores with new records as a table, then the result; ``printed`` are notes that were printed before."""
     from rich.text import Text
 

@@ -115,9 +115,9 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
     from statecore.dump.deserializers import find_deserializer
     from statecore.dump.dump import Dump, find_store, kind_of
     from statecore.formats.kinds import StoreKind
+    from statecore.spec.model import segmentation_of
     from statecore.spec.reader import load_spec
     from statecore.statedir.store_places import application_directory, check_application
-    from statecore.tasks.partial_deletion import segmentation_of
 
     usual = "bytes" if arguments.format == "parquet" and not as_document else "hex"
     key = find_deserializer(arguments.key or usual, "key")

@@ -14,8 +14,8 @@ from statecore.jobs.restore.request import RestoreRequest
 from statecore.words import number_of, offset_list
 
 if TYPE_CHECKING:
-    from statecore.jobs.planning.plan import RestorePlan
-    from statecore.jobs.restore.report import RestoreReport
+    from statecore.jobs.planning.plan import ReadPlan
+    from statecore.jobs.read_report import ReadReport
 
 
 RequestT = TypeVar("RequestT", bound=Planned)
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    def job() -> Callable[..., RestoreReport | RestorePlan]:
+    def job() -> Callable[..., ReadReport | ReadPlan]:
         from statecore.jobs.restore.run import run_restore
 
         return run_restore
@@ -41,7 +41,7 @@ def run_and_show(
     arguments: argparse.Namespace,
     output: Output,
     kind: type[RequestT],
-    job: Callable[[], Callable[..., RestoreReport | RestorePlan]],
+    job: Callable[[], Callable[..., ReadReport | ReadPlan]],
 ) -> int:
     """Run or plan a job that places stores in a state directory, and show its report."""
     from statecore.spec.reader import load_spec
@@ -49,8 +49,8 @@ def run_and_show(
     spec = load_spec(arguments.spec_path)  # errors of the spec are reported before Spark is loaded
     engine = engine_of(arguments)
 
+    from statecore.jobs.read_report import ReadReport
     from statecore.jobs.restore.planned_restore import RefusedPlan
-    from statecore.jobs.restore.report import RestoreReport
 
     run_job, request = job(), request_of(kind, arguments)
     if not request.plan_only:
@@ -61,11 +61,11 @@ def run_and_show(
         if refused.plan is not None and not output.json:
             show_plan(refused.plan)
         raise
-    output.result(result, lambda it: show_report(it) if isinstance(it, RestoreReport) else show_plan(it))
+    output.result(result, lambda it: show_report(it) if isinstance(it, ReadReport) else show_plan(it))
     return 0
 
 
-def show_report(report: RestoreReport) -> None:
+def show_report(report: ReadReport) -> None:
     rows = [
         (
             store.task,
@@ -115,7 +115,7 @@ def show_report(report: RestoreReport) -> None:
         print(f"note: {note}")
 
 
-def show_plan(plan: RestorePlan) -> None:
+def show_plan(plan: ReadPlan) -> None:
     """Print the offsets to read, by partition."""
     rows = [
         (

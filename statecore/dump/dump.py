@@ -23,7 +23,7 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY
-from statecore.images.model import Segmentation
+from statecore.formats.segments import Segmentation
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.readonly_database import Database, opened_database
 from statecore.statedir.state_directory import StateDirectory

@@ -17,6 +17,8 @@ logical, a prefix of its keys (:mod:`statecore.formats.versioned`); their interv
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 
 SHORTEST_INTERVAL_MS = 60_000
@@ -42,6 +44,23 @@ def default_segment_interval(kind: StoreKind, retention_ms: int) -> int:
 def first_live_segment(stream_time: int, retention_ms: int, interval_ms: int) -> int:
     """Id of the oldest segment that is kept at a stream time (ms; -1 without records)."""
     return max(0, stream_time - retention_ms) // interval_ms
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """How the rows of a store are divided by time."""
+
+    retention_ms: int  # retention of rows
+    interval_ms: int  # time span of one segment
+
+    @staticmethod
+    def of(retention_ms: int | None, interval_ms: int | None) -> Segmentation | None:
+        """The division; ``None`` where a store's rows are not divided, and have no retention or no interval."""
+        return Segmentation(retention_ms, interval_ms) if retention_ms is not None and interval_ms else None
+
+    def first_live(self, stream_time: int) -> int:
+        """Id of the oldest segment that is kept at a stream time (ms; -1 without records)."""
+        return first_live_segment(stream_time, self.retention_ms, self.interval_ms)
 
 
 def segment_name(store: str, segment_id: int, interval_ms: int) -> str:

@@ -28,14 +28,14 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_hashes, is_unmodified, link_or_copy, sync_file, sync_tree, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.segments import segment_name
+from statecore.formats.segments import Segmentation, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import combined
 from statecore.images.identity import image_identity
 from statecore.images.linked_bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
 from statecore.images.mapped_runs import check_present, check_unchanged, damaged
 from statecore.images.merge_writer import merged_file
-from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
+from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, StoreDigest
 from statecore.images.read_amplification import runs_to_merge
 from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.images.runs_digest import known_digest, merged_digest

@@ -1,4 +1,4 @@
-"""Value types of run and image building: runs, images, segmentation, and the databases that have older rows."""
+"""Value types of run and image building: runs, images, and the databases that have older rows."""
 
 from __future__ import annotations
 
@@ -10,25 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 
 from statecore.filesystem import FileState
 from statecore.formats.kinds import StoreKind
-from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
-
-
-@dataclass(frozen=True)
-class Segmentation:
-    """How the rows of a store are divided by time."""
-
-    retention_ms: int  # retention of rows
-    interval_ms: int  # time span of one segment
-
-    @staticmethod
-    def of(retention_ms: int | None, interval_ms: int | None) -> Segmentation | None:
-        """The division; ``None`` where a store's rows are not divided, and have no retention or no interval."""
-        return Segmentation(retention_ms, interval_ms) if retention_ms is not None and interval_ms else None
-
-    def first_live(self, stream_time: int) -> int:
-        """Id of the oldest segment that is kept at a stream time (ms; -1 without records)."""
-        return first_live_segment(stream_time, self.retention_ms, self.interval_ms)
 
 
 def segment_order(segment: int | None) -> int:

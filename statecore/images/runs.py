@@ -30,12 +30,13 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import Records, RowFormat
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.chunks import EvenChunks, chunks_of, columns_of, stamped, validity_of
 from statecore.images.external_key_table import ExternalKeyTable
 from statecore.images.kernels import kernel
 from statecore.images.key_table import Chunk, Columns, KeyTable
-from statecore.images.model import BaseDatabases, RunFile, RunOrigin, Segmentation, segment_order
+from statecore.images.model import BaseDatabases, RunFile, RunOrigin, segment_order
 from statecore.images.run_writer import RunWriter
 
 DEFAULT_MEMORY_BUDGET = 512 << 20

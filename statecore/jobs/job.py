@@ -6,9 +6,8 @@ runs under the application's lock, and its files are there; else they are in the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,8 +19,8 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Question, RanOn, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_files import JobHome
+from statecore.jobs.phases import Phases
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
-from statecore.stopwatch import Stopwatch
 
 
 class Job:
@@ -29,7 +28,6 @@ class Job:
 
     Attributes:
         home: where plan, report and attempt file are kept.
-        cpu: CPU seconds of this process in each phase.
         brokers: advertised addresses, ``host:port`` each; workers are asked whether they reach them.
         ran_on: where the tasks run, known after the workers were checked.
         is_resumed: whether an earlier attempt had frozen the plan.
@@ -42,14 +40,11 @@ class Job:
         self.context, self.home, self.doing = context, home, doing
         self.spec, self.progress, self.faults, self.say = context.spec, context.progress, context.faults, context.say
         self.attempt = Attempt.begin(context.application_id, context.state_dir, context.request.request_id)
-        self.phases: dict[str, float] = {}
-        self.cpu: dict[str, float] = {}
+        self.phases = Phases()
         self.brokers: list[str] = []
         self.ran_on = RanOn()
         self.is_resumed = False
-        self.began = time.monotonic()
         self.keeps_attempt_file = False
-        self._reached = ""
 
     @contextmanager
     def attempted(self) -> Iterator[None]:
@@ -62,20 +57,16 @@ class Job:
             failure = as_statecore_error(error, self.doing)
             with suppress(OSError, StatecoreError):
                 if self.home.read(PLAN_SUFFIX) is not None:
-                    self.save(ATTEMPT_SUFFIX, self.attempt.failed(failure.to_json(), self._reached))
+                    self.save(ATTEMPT_SUFFIX, self.attempt.failed(failure.to_json(), self.phases.reached))
                 elif not self.keeps_attempt_file:
                     self.home.forget(ATTEMPT_SUFFIX)
             raise
         with suppress(StatecoreError):
             self.home.forget(ATTEMPT_SUFFIX)
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """Around the steps of a phase: measures it, and names it in a failure."""
-        watch = Stopwatch(name)
-        self._reached = name
-        yield
-        self.phases[name], self.cpu[name] = watch.wall[name], watch.cpu[name]
+        return self.phases.phase(name)
 
     def save(self, suffix: str, document: Mapping[str, Any]) -> None:
         """Write a document beside the plan, durably and atomically."""

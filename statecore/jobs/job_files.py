@@ -15,7 +15,6 @@ from typing import Any
 from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import discard_tree, make_directories, write_durably
 from statecore.jobs.context import JobContext
-from statecore.jobs.pipeline.staging import staging_base
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.planning.request_files import (
     FROZEN_PLAN,
@@ -23,6 +22,7 @@ from statecore.jobs.planning.request_files import (
     FrozenPlan,
     plan_path,
     request_name,
+    staging_base,
     sweep_plans,
 )
 from statecore.repository.application_repository import ApplicationRepository

@@ -25,8 +25,9 @@ from statecore.documents import DocumentType
 from statecore.errors import Corrupted
 from statecore.formats.integers import min_known
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Run, Segmentation, StoreDigest
+from statecore.images.model import Run, StoreDigest
 from statecore.spec.model import ProcessingGuarantee
 
 LAYOUT = "4.3"  # The first release of Kafka Streams with the layout of the databases; 4.4 has the same

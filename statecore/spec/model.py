@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
+from statecore.formats.segments import ENDLESS_INTERVAL_MS, Segmentation, default_segment_interval
 from statecore.formats.task_id import GLOBAL_TASK, TaskId
 from statecore.isolation import IsolationLevel
 from statecore.spec.spark_settings import SparkSettings
@@ -197,6 +197,11 @@ def segment_interval_of(store: StoreSpec) -> int | None:
     if retention is None or not (store.kind.is_segmented or store.kind.is_versioned):
         return None
     return store.segment_interval_ms or default_segment_interval(store.kind, retention)
+
+
+def segmentation_of(store: StoreSpec) -> Segmentation | None:
+    """How the rows of a declared store are segmented; ``None`` where it is one database."""
+    return Segmentation.of(retention_of(store), segment_interval_of(store)) if store.kind.is_segmented else None
 
 
 def is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,22 @@ class StoreImage(SiblingStore):
     def topics(self) -> set[str]:
         known = [*(self.offsets or ()), *([self.changelog] if self.changelog else [])]
         return {partition.topic for partition in known}
+
+
+def siblings_of(
+    spec: ApplicationSpec, tasks: Iterable[str], restored: Collection[tuple[str, str]]
+) -> list[SiblingStore]:
+    """The declared stores of some tasks that are not restored, but share a task with those that are."""
+    return [
+        SiblingStore(task, store.name, store.kind, _changelog_of(store, task), logged=store.is_logged)
+        for task in tasks
+        for store in spec.stores_of(task)
+        if store.kind is not StoreKind.IN_MEMORY and (task, store.name) not in restored
+    ]
+
+
+def _changelog_of(store: StoreSpec, task: str) -> TopicPartition | None:
+    """Changelog partition of a store in a task; ``None`` if it has none, or none is decided."""
+    if not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
+        return None
+    return TopicPartition(store.changelog, TaskId.parse(task).partition or 0)

@@ -3,7 +3,7 @@
 An entry of ``.checkpoint``, where 4.2 and older keep all offsets, wins over the store's own. Of a segmented store Kafka
 Streams uses the newest segment's; of a grace buffer that in ``.checkpoint_<store>``.
 
-``jobs/diff/plan.py`` and ``standby/promote/store_check.py`` ask. Others deliberately do not:
+``jobs/diff/planner.py`` and ``standby/promote/store_check.py`` ask. Others deliberately do not:
 
 - Offset sums, backups and bases of restores use the smallest offset of all segments (``StoreOnDisk``): below it no
   record is missing.

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from statecore.errors import Invalid, StatecoreError
 from statecore.filesystem import FileId, file_id
-from statecore.stores.rocksdb.fd_paths import Descriptor, numbers
+from statecore.stores.fd_paths import Descriptor, numbers
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 FLOCK: Mapping[str, tuple[str, tuple[str, ...]]] = {

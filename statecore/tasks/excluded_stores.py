@@ -15,7 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import StoreSpec
+from statecore.spec.model import StoreSpec, segmentation_of
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.quarantine import quarantine_store
 from statecore.statedir.state_directory import StateDirectory
@@ -27,7 +27,7 @@ from statecore.stores.rocksdb.directory import has_database
 from statecore.stores.rocksdb.directory_lock import fenced, writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 def empty_versioned_store(

@@ -32,7 +32,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec, default_changelog
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec, default_changelog, segmentation_of
 from statecore.statedir.checkpoint_overlay import overlaid
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import StateDirectory, store_directory
@@ -40,7 +40,7 @@ from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import changelog_owner
 from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 class Task(Protocol):

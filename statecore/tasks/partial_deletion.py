@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.images.model import Segmentation
-from statecore.spec.model import StoreSpec, retention_of, segment_interval_of
+from statecore.formats.segments import Segmentation
 from statecore.statedir.task_layout import StoreDirectory, rows_without_current, segment_start
-
-
-def segmentation_of(store: StoreSpec) -> Segmentation | None:
-    """How the rows of a declared store are segmented; ``None`` where it is one database."""
-    return Segmentation.of(retention_of(store), segment_interval_of(store)) if store.kind.is_segmented else None
 
 
 def why_partially_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:

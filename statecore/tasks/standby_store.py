@@ -37,9 +37,9 @@ from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
-from statecore.formats.segments import segment_name
+from statecore.formats.segments import Segmentation, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import BaseDatabases, RunFile, Segmentation, segment_order
+from statecore.images.model import BaseDatabases, RunFile, segment_order
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.state_directory import store_directory
 from statecore.statedir.task_layout import StoreDirectory, segments_in, unfinished_in

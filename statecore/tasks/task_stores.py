@@ -36,7 +36,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
-from statecore.spec.model import ApplicationSpec, StoreSpec, is_source, task_of, undecided_note
+from statecore.spec.model import ApplicationSpec, StoreSpec, is_source, segmentation_of, task_of, undecided_note
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.journal import read_journal
 from statecore.statedir.placement import recover
@@ -48,7 +48,6 @@ from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 from statecore.tasks.excluded_stores import close_unlogged, empty_versioned_store, refuse_half_deleted
-from statecore.tasks.partial_deletion import segmentation_of
 from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older_release
 from statecore.tasks.task_offsets import NextReader
 

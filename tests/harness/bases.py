@@ -12,9 +12,9 @@ from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base
-from statecore.jobs.bases.tail_check import unsound
 from statecore.jobs.pipeline.ranges import RangeResult
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.pipeline.tail_check import unsound
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.spec.model import ProcessingGuarantee
 
 
@@ -71,7 +71,7 @@ def why_unsound(cluster: Cluster, base: BaseEnd, seen: Sequence[ReadStatistics])
     )
     key = part.task, part.store
     found = unsound(
-        RestorePlan("application", ProcessingGuarantee.EXACTLY_ONCE_V2, (part,)),
+        ReadPlan("application", ProcessingGuarantee.EXACTLY_ONCE_V2, (part,)),
         {key: Base("base", {tp: base}, frozenset([None]))},
         {key: [RangeResult(*key, span, (), one, 0.0, {}, {}) for one in seen]},
         {tp.topic: topic},

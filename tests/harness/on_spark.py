@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from statecore.faults import FaultPoints
 from statecore.jobs.engine.protocol import Engine
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore import run as restore
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
@@ -23,7 +23,7 @@ def run_restore(
     engine: Engine | None = None,
     faults: FaultPoints | None = None,
     say: Callable[[str], None] | None = None,
-) -> RestoreReport | RestorePlan:
+) -> ReadReport | ReadPlan:
     """A restore on Spark, unless another engine is given."""
     engine = engine or SparkEngine(master, spark_conf or {})
     return restore.run_restore(request, engine, progress, faults=faults, say=say)

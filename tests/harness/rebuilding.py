@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.jobs.engine.protocol import Engine
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.spark.engine import SparkEngine
@@ -78,12 +78,12 @@ class KindsWorld(FedApplication):
 
     def restore(
         self, *, spec: Mapping[str, Any] | None = None, engine: Engine | None = None, **changes: Any
-    ) -> RestoreReport:
+    ) -> ReadReport:
         """Rebuilds the state, by the engine that the world has unless another is given."""
         wanted = {"transaction_wait": 5.0, **changes}
         request = RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted)
         report = run_restore(request, engine or self.engine)
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         return report
 
 

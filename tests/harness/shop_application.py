@@ -19,7 +19,7 @@ from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
@@ -146,11 +146,11 @@ class Shop:
         """A request of a checkpoint."""
         return CheckpointRequest(**{"spec": self.spec, "repository": self.url, "transaction_wait": 0.2, **asked})
 
-    def checkpoint(self, **asked: Any) -> RestoreReport:
+    def checkpoint(self, **asked: Any) -> ReadReport:
         """Make one; ``say`` and ``faults`` are the job's, all else are fields of the request."""
         more = {name: asked.pop(name) for name in ("say", "faults") if name in asked}
         report = run_checkpoint(self.request(**asked), InProcessEngine(), **more)
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         return report
 
     def restored(self) -> Found:
@@ -163,7 +163,7 @@ class Shop:
             transaction_wait=0.2,
         )
         report = run_restore(request, InProcessEngine())
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}
 
     def fetched(self) -> Found:

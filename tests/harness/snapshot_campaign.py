@@ -41,8 +41,8 @@ from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.pipeline.build_stage import build_images
-from statecore.jobs.pipeline.run_sink import Publisher
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.pipeline.run_publisher import Publisher
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
@@ -209,7 +209,7 @@ class Campaign(RandomApplication):
 
     def _published(
         self, what: Mapping[str, Any], ways: int, *, again: bool = False, into: Path | None = None
-    ) -> RestoreReport:
+    ) -> ReadReport:
         """Publish; ``ways`` decide the ranges and the budget, on which the runs depend, and chance all else."""
         chance, of_runs = self.chance, Random(ways)
         engine: Engine = chance.choice((InProcessEngine(), InProcessEngine(), ProcessEngine(1), ProcessEngine(3)))
@@ -236,7 +236,7 @@ class Campaign(RandomApplication):
             if chance.random() < 0.5:
                 around.enter_context(patch.dict(build_images.__kwdefaults__, slice_bytes=4000))
             report = run_restore(request, engine)
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         assert report.published is not None
         return report
 
@@ -263,7 +263,7 @@ class Campaign(RandomApplication):
             **what,
         )
         report = run_restore(request, InProcessEngine())
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         found = {(one.task, one.store): self.content_in(state_dir, one) for one in report.stores}
         for one in report.stores:
             content = found[one.task, one.store]

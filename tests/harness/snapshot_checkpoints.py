@@ -22,8 +22,8 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.advance import run_advance
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
@@ -171,7 +171,7 @@ def _fetched(campaign: Campaign, snapshot: str, keys: set[Key]) -> dict[Key, Con
     return found
 
 
-def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> RestoreReport:
+def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> ReadReport:
     """Make it; now and then it dies on the way, and is tried again."""
     chance = campaign.more
     ways, faults = Random(chance.getrandbits(32)), NO_FAULTS
@@ -188,7 +188,7 @@ def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> Res
             report = run_checkpoint(request, engine, faults=faults, say=campaign.tell, small_tail=small_tail)
         except FaultInjected:
             report = run_checkpoint(request, engine, say=campaign.tell, small_tail=small_tail)
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     return report
 
 
@@ -239,7 +239,7 @@ def advance(campaign: Campaign) -> None:
         assert campaign.content(state_dir, before) == before
         shutil.rmtree(state_dir)
         return
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     restored = campaign.rebuilt({"versioned": VersionedStart.LATEST})
     for one in report.stores:
         there, key = campaign.content_in(state_dir, one), (one.task, one.store)

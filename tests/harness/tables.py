@@ -11,7 +11,7 @@ from typing import Any
 
 from statecore.faults import FaultPoints
 from statecore.jobs.engine.protocol import Engine
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import Progress
 from tests.harness import directory, topics
@@ -109,10 +109,10 @@ class World:
         progress: Progress | None = None,
         engine: Engine | None = None,
         **changes: Any,
-    ) -> RestoreReport:
+    ) -> ReadReport:
         """Rebuilds the state, on Spark unless another engine is given."""
         report = run_restore(self.request(**changes), progress, faults=faults, engine=engine)
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         return report
 
 

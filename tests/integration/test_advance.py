@@ -19,13 +19,13 @@ from statecore.faults import RESTORE_POINTS, VARIABLE, FaultInjected, InjectedFa
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.planned_restore import RefusedPlan
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.spec.reader import parse_spec
@@ -47,17 +47,17 @@ def shop(broker: Broker, tmp_path: Path) -> Shop:
     return Shop(broker.bootstrap_servers, tmp_path)
 
 
-def restore(shop: Shop, state_dir: Path | None, **asked: Any) -> RestoreReport:
+def restore(shop: Shop, state_dir: Path | None, **asked: Any) -> ReadReport:
     heard = asked.pop("say", lambda _: None)
     request = RestoreRequest(spec=shop.spec, state_dir="" if state_dir is None else str(state_dir), **asked)
     report = run_restore(request, InProcessEngine(), say=heard)
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     return report
 
 
-def advance(shop: Shop, state_dir: Path, **asked: Any) -> RestoreReport:
+def advance(shop: Shop, state_dir: Path, **asked: Any) -> ReadReport:
     report = run_advance(AdvanceRequest(spec=shop.spec, state_dir=str(state_dir), **asked), InProcessEngine())
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     return report
 
 
@@ -117,7 +117,7 @@ def test_kafka_streams_restores_nothing_after_its_own_directory_was_advanced(
     shutil.copytree(tmp_path / "left", state_dir / application_id)
     request = AdvanceRequest(spec=world.request().spec, state_dir=str(state_dir), transaction_wait=5.0)
     report = run_advance(request, InProcessEngine())
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert len(report.stores) == 4
     assert all(store.base == DIRECTORY and 0 < store.start < store.end for store in report.stores)
     assert world.reopen() == (before, 0)
@@ -232,7 +232,7 @@ def test_a_retry_resumes_its_plan_without_the_application(broker: Broker, tmp_pa
         run_advance(request, InProcessEngine(), faults=InjectedFault("restore.after-images"))
     shop.write(20)
     report = run_advance(request, InProcessEngine())
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert [note for note in report.notes if "earlier attempt" in note] == [RESUMED_NOTE]
     assert {store.task for store in report.stores} == {"0_0"}
 
@@ -299,7 +299,7 @@ def test_a_plan_ends_with_the_refusal_that_the_restore_ends_with(broker: Broker,
     with pytest.raises(RefusedPlan):
         run_advance(AdvanceRequest(spec=shop.spec, state_dir=str(state_dir), plan_only=True), InProcessEngine())
     request = RestoreRequest(spec=shop.spec, state_dir=str(state_dir), replace=True, plan_only=True)
-    assert isinstance(run_restore(request, InProcessEngine()), RestorePlan)
+    assert isinstance(run_restore(request, InProcessEngine()), ReadPlan)
     with StateDirectory(state_dir, shop.application_id).lock():
         plan = run_restore(request, InProcessEngine())
     assert any("[state-directory-in-use]" in note for note in plan.to_json()["notes"])
@@ -325,6 +325,6 @@ def test_versioned_stores_of_a_directory_stay_as_they_are(broker: Broker, tmp_pa
     else:
         request = RestoreRequest(spec=spec, state_dir=str(state_dir), start_from="directory")
         report = run_restore(request, InProcessEngine())
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert {store.store for store in report.stores} == {"plain"}
     assert {path: path.stat().st_ino for path in state_dir.rglob("past/**/*.sst")} == files

@@ -11,8 +11,8 @@ import pytest
 
 from statecore.jobs.bases.base import DIRECTORY
 from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.advance import run_advance
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
@@ -75,7 +75,7 @@ def test_kafka_streams_restores_no_more_than_versioned_stores_after_its_own_dire
     shutil.copytree(tmp_path / "left", world.directory)
     request = AdvanceRequest(spec=world.spec(), state_dir=str(world.state_dir), transaction_wait=5.0)
     report = run_advance(request, InProcessEngine())
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert report.stores
     assert {store.base for store in report.stores} == {DIRECTORY}
     assert without_versioned(kinds, world.rows()) == without_versioned(kinds, written)

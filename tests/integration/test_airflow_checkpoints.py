@@ -18,8 +18,8 @@ import pytest
 
 from demo.airflow_client import call
 from demo.airflow_server import AirflowServer
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.last_checkpoint import made_ms
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
 from tests.harness import s3_server, topics

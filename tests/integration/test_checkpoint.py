@@ -21,7 +21,7 @@ from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.in_progress_marker import marked_in_progress, marker_age
 from statecore.jobs.job_files import RepositoryHome
 from statecore.jobs.planning.request_files import PLAN_SUFFIX
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.spec.reader import parse_spec
@@ -85,7 +85,7 @@ def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
     assert shop.fetched() == shop.restored()
 
 
-def upon(report: RestoreReport) -> dict[tuple[str, str], tuple[bool, int, int]]:
+def upon(report: ReadReport) -> dict[tuple[str, str], tuple[bool, int, int]]:
     """Of each store whether it stands on a parent, and what was read."""
     return {(one.task, one.store): (bool(one.base), one.start, one.end) for one in report.stores}
 
@@ -325,7 +325,7 @@ def damage_first_run(shop: Shop) -> None:
     path.write_bytes(data)
 
 
-def checkpoints_until_said(shop: Shop, what: str, **asked: Any) -> RestoreReport:
+def checkpoints_until_said(shop: Shop, what: str, **asked: Any) -> ReadReport:
     for _ in range(20):
         shop.write(30)
         report = shop.checkpoint(**asked)
@@ -366,7 +366,7 @@ def restore_request(shop: Shop, state_dir: str, **asked: Any) -> RestoreRequest:
 
 
 def of_stores(report: object) -> dict[tuple[str, str], tuple[int | None, str | None]]:
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}
 
 
@@ -394,11 +394,11 @@ def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_tha
     request = restore_request(shop, str(tmp_path / "state"), start_from=start_from)
     report = run_restore(request, InProcessEngine(), faults=Outrun(), say=said.append)
     assert of_stores(report) == expected
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert (report.placed, report.published) == (True, None)
     assert any("Nothing was published" in line for line in said)
     again = run_restore(request, InProcessEngine())
-    assert isinstance(again, RestoreReport)
+    assert isinstance(again, ReadReport)
     assert (again.placed, again.notes) == (False, report.notes), "it is in place already"
     assert marker_age(shop.app_repository, time.time()) is None
 
@@ -423,5 +423,5 @@ def test_a_restore_falls_back_from_a_damaged_snapshot_to_an_older_one_and_then_t
     (shop.scratch / "repository" / newest[-1].extent.blob).unlink()
     older = run_restore(restore_request(shop, str(tmp_path / "b")), InProcessEngine())
     assert of_stores(older) == shop.restored()
-    assert isinstance(older, RestoreReport)
+    assert isinstance(older, ReadReport)
     assert {store.base for store in older.stores} == {before}

@@ -21,8 +21,8 @@ from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.planning.plan import ReadPlan
+from statecore.jobs.read_report import ReadReport
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
@@ -68,13 +68,13 @@ def compact(shop: Shop, broker: Broker, *, gone: str = "") -> None:
     configure(shop, "min.cleanable.dirty.ratio", "1.0")
 
 
-def advanced(report: RestoreReport) -> tuple[str, int, int]:
+def advanced(report: ReadReport) -> tuple[str, int, int]:
     """Upon what the one store was put, and what was read of it."""
     (store,) = report.stores
     return store.base, store.start, store.end
 
 
-def said_of(shop: Shop, **asked: Any) -> tuple[RestoreReport, str]:
+def said_of(shop: Shop, **asked: Any) -> tuple[ReadReport, str]:
     """A checkpoint, and what it said."""
     lines: list[str] = []
     report = shop.checkpoint(say=lines.append, **asked)
@@ -308,7 +308,7 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_advanced_from_before_tha
         shop.servers = broker.bootstrap_servers
         shop.put({f"other-{number}": "1" for number in range(70)})
         planned = run_checkpoint(shop.request(plan_only=True), InProcessEngine())
-        assert isinstance(planned, RestorePlan)
+        assert isinstance(planned, ReadPlan)
         assert [(part.base, part.start, part.end) for part in planned.partitions] == [(older, 100, 170)]
         report, said = said_of(shop, request_id="killed", when_refused=WhenRefused.REFUSE)
         assert f"{shop.changelog()}-0 was truncated at 100" in said

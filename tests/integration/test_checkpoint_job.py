@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.schedule import check_due
 from statecore.jobs.in_progress_marker import marker_age
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE
 from statecore.jobs.program import SPARK_NEEDED
 from statecore.progress import MACHINE_PREFIX
 from statecore.repository.repository import create_repository

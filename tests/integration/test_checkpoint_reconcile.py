@@ -21,7 +21,7 @@ from statecore.jobs.compact.run import compact
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Workers
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
@@ -75,11 +75,11 @@ class Compacted(Shop):
                 return
             assert time.monotonic() < deadline, "the broker kept the deletes"
 
-    def reconcile(self, engine: Engine | None = None, **asked: Any) -> RestoreReport:
+    def reconcile(self, engine: Engine | None = None, **asked: Any) -> ReadReport:
         more = {name: asked.pop(name) for name in ("faults", "small_tail") if name in asked}
         request = self.request(when_refused=WhenRefused.RECONCILE, compact=False, **asked)
         report = run_checkpoint(request, engine or InProcessEngine(), say=self.said.append, **more)
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         return report
 
     def put_bytes(self) -> int:
@@ -96,7 +96,7 @@ def shop(broker: Broker, tmp_path: Path) -> Compacted:
     return Compacted(broker.bootstrap_servers, tmp_path, broker=broker)
 
 
-def bases_of(report: RestoreReport) -> dict[tuple[str, str], str]:
+def bases_of(report: ReadReport) -> dict[tuple[str, str], str]:
     return {(one.task, one.store): one.base for one in report.stores}
 
 
@@ -108,7 +108,7 @@ def put_above(before: StoreSnapshot, after: StoreSnapshot) -> tuple[int, int]:
     return sum(run.rows for run in made), sum(run.deletes for run in made)
 
 
-def about(report: RestoreReport, *words: str) -> list[str]:
+def about(report: ReadReport, *words: str) -> list[str]:
     return [note for note in report.notes if all(word in note for word in words)]
 
 

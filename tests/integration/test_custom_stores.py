@@ -14,7 +14,7 @@ from statecore.errors import Invalid
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
@@ -65,12 +65,12 @@ MANY = KindsApplication("customs", (PLAIN, MINE, OTHER, WRAPPED), _feed)
 class World(KindsWorld):
     """The same, restored in this process."""
 
-    def restore(self, *, spec: Any = None, **changes: Any) -> RestoreReport:
+    def restore(self, *, spec: Any = None, **changes: Any) -> ReadReport:
         """Rebuilds the state."""
         wanted = {"transaction_wait": 5.0, **changes}
         request = RestoreRequest(state_dir=str(self.state_dir), spec=spec or self.spec(), **wanted)
         report = run_restore(request, InProcessEngine())
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         return report
 
     def declared(self, store: str, **fields: str) -> dict[str, Any]:

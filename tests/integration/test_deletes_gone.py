@@ -25,7 +25,7 @@ from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.layout import NEWEST
@@ -83,7 +83,7 @@ def broker_ms(shop: Shop) -> int:
     return told
 
 
-def upon(report: RestoreReport) -> str:
+def upon(report: ReadReport) -> str:
     """Upon what the one store was put."""
     (store,) = report.stores
     return store.base
@@ -99,7 +99,7 @@ def restored_upon_newest(shop: Shop) -> tuple[Found, str]:
         transaction_wait=0.2,
     )
     report = run_restore(request, InProcessEngine())
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}, upon(report)
 
 
@@ -175,7 +175,7 @@ def test_an_older_snapshot_is_checked_with_the_delete_retention_of_newer_ones(br
         spec=shop.spec, repository=shop.url, state_dir=str(tmp_path / "named"), start_from=older, transaction_wait=0.2
     )
     report = run_restore(request, InProcessEngine())
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert upon(report) == ""
     assert {(one.task, one.store): (one.rows, one.digest) for one in report.stores} == shop.restored()
 
@@ -277,7 +277,7 @@ def test_a_snapshot_of_a_directory_knows_what_was_in_force_when_its_ends_were_re
     shop.put({"gone": "row", "stays": "1"})
     state_dir = tmp_path / "state"
     request = RestoreRequest(spec=shop.spec, state_dir=str(state_dir), transaction_wait=0.2)
-    assert isinstance(run_restore(request, InProcessEngine()), RestoreReport)
+    assert isinstance(run_restore(request, InProcessEngine()), ReadReport)
     run_backup(BackupRequest(spec=shop.spec, state_dir=str(state_dir), repository=shop.url))
     there = shop.stores_there()["0_0", "plain"]
     assert (there.delete_retention_ms, abs((there.read_at_ms or 0) - broker_ms(shop)) < 60_000) == (int(SHORT), True)

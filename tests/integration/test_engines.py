@@ -21,7 +21,7 @@ from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import PROCESSES, Engine
 from statecore.jobs.pipeline.build_stage import build_images
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.spark.engine import SparkEngine
@@ -100,7 +100,7 @@ def test_a_partition_is_read_and_merged_by_all_processes_and_kafka_streams_resto
                 kept.update({path: path.stat().st_ino for path in state_dir.rglob("merged/**/*.json")})
 
     report = run_restore(request, ProcessEngine(2), faults=Look("restore.after-images"))
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert kept == merged
     assert min(store.runs for store in report.stores) >= 3
     assert world.rows() == rows
@@ -148,12 +148,12 @@ def spec(broker: Broker) -> dict[str, Any]:
     }
 
 
-def restore(engine: str, spec: Mapping[str, Any], state_dir: Path, request_id: str = "", **more: Any) -> RestoreReport:
+def restore(engine: str, spec: Mapping[str, Any], state_dir: Path, request_id: str = "", **more: Any) -> ReadReport:
     request = RestoreRequest(
         state_dir=str(state_dir), spec=spec, versioned="latest", request_id=request_id or engine, memory_budget=1 << 20
     )
     report = run_restore(request, ENGINES[engine], **more)
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     return report
 
 

@@ -22,7 +22,7 @@ from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
@@ -113,7 +113,7 @@ def publish(lived: Lived, url: str, **more: Any) -> None:
     """A snapshot of the changelogs, made where there is no state directory."""
     request = RestoreRequest(state_dir="", spec=lived.world.spec(), repository=url, transaction_wait=5.0, **more)
     report = run_restore(request, InProcessEngine())
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert report.published is not None
 
 

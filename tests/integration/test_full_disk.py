@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE
 from statecore.spark.session import spark_context
 from statecore.statedir.file_trees import fingerprint
 from tests.harness import mounts

@@ -10,7 +10,7 @@ import pytest
 
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.planning.plan import VersionedStart
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.spark.engine import SparkEngine
 from tests.harness.broker import Broker
 from tests.harness.case_selection import those_of
@@ -74,7 +74,7 @@ class Story:
     cases: dict[str, KindCase]
     written: Rows
     rebuilt: Rows
-    report: RestoreReport
+    report: ReadReport
     restored: dict[str, int]
     before: Answers
     after: Answers

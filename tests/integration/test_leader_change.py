@@ -14,7 +14,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
 from statecore.spark.session import spark_context
@@ -174,7 +174,7 @@ def test_a_restore_reads_on_from_the_other_replica_when_a_leader_dies(
     progress = KillOnceItReads(brokers[1])
     with spark_context("tests", "local[2]"):
         report = run_restore(RestoreRequest(state_dir=str(tmp_path / "state"), spec=spec), progress)
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert 0 < progress.seen < progress.total
     assert brokers.leader(changelog) == 2
     wanted = {record.key: record.value for record in records}

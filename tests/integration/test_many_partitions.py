@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
@@ -73,7 +73,7 @@ def test_every_row_of_many_small_partitions_is_in_its_place(
         "subtopologies": {"0": {"stores": {store: {"kind": kind} for store, kind in STORES.items()}}},
     }
     report = run_restore(RestoreRequest(state_dir=str(state_dir), spec=spec))
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     found = directory.read_application(state_dir / application_id)
     assert found.keys() == {(f"0_{p}", store) for p in range(partitions) for store in STORES}
     for p in range(partitions):

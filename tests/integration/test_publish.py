@@ -20,7 +20,7 @@ from statecore.images.model import Run
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
@@ -105,7 +105,7 @@ def feed(servers: str, application_id: str, store: str, key: Any, count: int = 2
 
 def restore(
     spec: Mapping[str, Any], url: str, state_dir: Path | None = None, *, engine: Engine | None = None, **more: Any
-) -> RestoreReport:
+) -> ReadReport:
     asked = {name: more.pop(name) for name in ("request_id", "partitions", "stores", "replace") if name in more}
     asked.setdefault("start_from", "none")
     request = RestoreRequest(
@@ -117,7 +117,7 @@ def restore(
         **asked,
     )
     report = run_restore(request, engine or InProcessEngine(), **more)
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     return report
 
 

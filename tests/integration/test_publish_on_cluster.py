@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from statecore.jobs.engine.processes import ProcessEngine
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
@@ -145,7 +145,7 @@ def published_alone(application: dict[str, Any], server: s3_server.S3Server) -> 
             patch.setenv(name, value)
         url = url_of(server, f"alone-{application['application_id']}")
         report = run_restore(RestoreRequest(**request_of(application, url)), ProcessEngine(2))
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         return identities_in(url, application)
 
 
@@ -199,7 +199,7 @@ def test_images_of_what_they_published_are_built_where_they_are_used(
     assert {key: (store.identity, hashes(store)) for key, store in published.items()} == identities
     here = drivers / "placed-alone"
     alone = run_restore(RestoreRequest(state_dir=str(here), spec=application, versioned="latest"), ProcessEngine(2))
-    assert isinstance(alone, RestoreReport)
+    assert isinstance(alone, ReadReport)
     assert {(one["task"], one["store"]): one["digest"] for one in document["stores"]} == {
         (one.task, one.store): one.digest for one in alone.stores
     }

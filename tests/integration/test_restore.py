@@ -19,7 +19,7 @@ from statecore.changelog.size_estimate import estimate_sizes
 from statecore.cli.main import main
 from statecore.errors import Capacity, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
@@ -316,7 +316,7 @@ def test_a_source_topic_reused_as_changelog_is_restored_up_to_what_the_group_has
     assert error.context["partitions"] == [f"{world.input}-1"]
     topics.commit(world.servers, world.application_id, {(world.input, 1): 0})
     plan = run_restore(world.request(spec=reused, plan_only=True))
-    assert isinstance(plan, RestorePlan)
+    assert isinstance(plan, ReadPlan)
     assert [(part.end, part.committed_offset) for part in plan.partitions] == [(17, 16), (0, -4)]
 
 
@@ -327,7 +327,7 @@ def test_the_plan_is_shown_with_what_it_takes_and_nothing_is_changed(
     monkeypatch.setattr("statecore.jobs.planning.estimate.free_space", lambda path: (path, 1000))
     said: list[str] = []
     plan = run_restore(world.request(plan_only=True), say=said.append)
-    assert isinstance(plan, RestorePlan)
+    assert isinstance(plan, ReadPlan)
     assert any(re.search(r"[\d,]+ records", note) for note in said)
     assert any("1000 B" in note for note in said)
     assert sorted(part.task for part in plan.partitions) == ["0_0", "0_0", "0_1", "0_1"]

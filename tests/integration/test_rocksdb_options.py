@@ -21,10 +21,10 @@ from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.jobs.restore.advance import run_advance
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
@@ -174,10 +174,10 @@ class SetWorld(World):
     def backup(self) -> None:
         run_backup(BackupRequest(spec=self.request().spec, state_dir=str(self.state_dir), repository=self.url))
 
-    def checkpoint(self) -> RestoreReport:
+    def checkpoint(self) -> ReadReport:
         request = CheckpointRequest(spec=self.request().spec, repository=self.url, when_refused=WhenRefused.REFUSE)
         report = run_checkpoint(request, InProcessEngine())
-        assert isinstance(report, RestoreReport)
+        assert isinstance(report, ReadReport)
         return report
 
     def fetch(self) -> None:

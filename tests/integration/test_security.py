@@ -19,7 +19,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.sockets import ConnectionManager
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spark.session import spark_context
 from statecore.spec.reader import load_spec
@@ -297,7 +297,7 @@ def test_a_whole_restore_by_password_leaves_the_password_nowhere(
         temporary = Path(spark._temp_dir).parent
         kept = [path for path in temporary.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
 
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     assert report.totals["records"] == 2000
     rows = directory.read_application(state_dir / application_id)
     found = {key: value for families in rows.values() for key, value in families["default"]}

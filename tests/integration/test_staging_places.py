@@ -18,7 +18,7 @@ from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult
 from statecore.jobs.pipeline.read_stage import read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.planner import plan_reads
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
@@ -72,7 +72,7 @@ def spec(broker: Broker) -> ApplicationSpec:
 
 
 @pytest.fixture(scope="module")
-def plan(spec: ApplicationSpec, tmp_path_factory: pytest.TempPathFactory) -> RestorePlan:
+def plan(spec: ApplicationSpec, tmp_path_factory: pytest.TempPathFactory) -> ReadPlan:
     request = RestoreRequest(state_dir=str(tmp_path_factory.mktemp("state")), spec={}, memory_budget=BUDGET)
     with Cluster(spec.bootstrap_servers, spec.kafka) as cluster:
         return plan_reads(cluster, spec, request, parallelism=lambda: 4)[0]
@@ -93,21 +93,21 @@ def server(tmp_path: Path) -> Iterator[BlobServer]:
 Runs = dict[tuple[str, str], tuple[RangeResult, ...]]
 
 
-def read(workers: ProcessWorkers, spec: ApplicationSpec, plan: RestorePlan, place: StagingPlace) -> tuple[Runs, int]:
+def read(workers: ProcessWorkers, spec: ApplicationSpec, plan: ReadPlan, place: StagingPlace) -> tuple[Runs, int]:
     progress = Seen()
     cluster = ClusterSettings(spec.bootstrap_servers, spec.kafka, 30.0)
     return read_runs(workers, plan, cluster, place, BUDGET, progress), progress.done_so_far
 
 
 def build(
-    workers: ProcessWorkers, plan: RestorePlan, runs: Runs, place: StagingPlace, directory: Path
+    workers: ProcessWorkers, plan: ReadPlan, runs: Runs, place: StagingPlace, directory: Path
 ) -> dict[tuple[str, str], ImageResult]:
     stores = stores_to_build(plan, runs)
     return build_images(workers, plan.application_id, stores, place, directory, BUDGET, NullProgress())
 
 
 def test_runs_behind_a_server_are_those_of_a_directory_and_so_are_the_images_of_them(
-    workers: ProcessWorkers, spec: ApplicationSpec, plan: RestorePlan, server: BlobServer, tmp_path: Path
+    workers: ProcessWorkers, spec: ApplicationSpec, plan: ReadPlan, server: BlobServer, tmp_path: Path
 ) -> None:
     (tmp_path / "shared").mkdir()
     shared = DirectoryPlace(str(tmp_path / "shared"))
@@ -140,7 +140,7 @@ def test_runs_behind_a_server_are_those_of_a_directory_and_so_are_the_images_of_
 def test_a_place_that_the_driver_has_put_nothing_into_is_refused_before_anything_is_read(
     workers: ProcessWorkers,
     spec: ApplicationSpec,
-    plan: RestorePlan,
+    plan: ReadPlan,
     server: BlobServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -111,6 +111,29 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     TopologicalSorter({module: imported(module).keys() for module in MODULES}).prepare()  # CycleError names the circle
 
 
+IMPORTED_ACROSS = {("history", "report"): "a history reads the reports of all verbs, which stay beside their verbs"}
+"""Package of ``jobs`` and module of others that it may import, although they import the package → why."""
+
+
+def members(package: str) -> Mapping[str, set[str]]:
+    """The modules and packages directly in a package → which of these each imports, as a whole."""
+    found: dict[str, set[str]] = {}
+    below = f"{package}."
+    for module in MODULES:
+        if module.startswith(below):
+            member, *_ = module.removeprefix(below).split(".")
+            others = (other for other in imported(module) if other.startswith(below))
+            parts = (other.removeprefix(below).split(".") for other in others)
+            imports = {other for other, *rest in parts if other != member and (member, *rest) not in IMPORTED_ACROSS}
+            found.setdefault(member, set()).update(imports)
+    return found
+
+
+@pytest.mark.parametrize("package", sorted(module for module, file in MODULES.items() if file.name == "__init__.py"))
+def test_modules_and_packages_in_a_package_do_not_import_each_other_in_a_circle(package: str) -> None:
+    TopologicalSorter(members(package)).prepare()
+
+
 def test_a_module_that_is_run_by_name_counts_as_imported_and_one_that_prose_names_does_not() -> None:
     source = '''
 """statecore.cli.main"""

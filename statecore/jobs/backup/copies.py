@@ -40,7 +40,7 @@ from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.images.model import segment_order
 from statecore.jobs.backup.stores import Refuse, SelectedStore, StoreKey
-from statecore.spec.model import ApplicationSpec, segment_interval_of
+from statecore.spec.model import ApplicationSpec, segment_interval_of, segmentation_of
 from statecore.statedir.database_state import read_database_state, smallest_offsets
 from statecore.statedir.store_on_disk import read_database
 from statecore.stores.rocksdb.checkpoint import DatabaseCheckpoint, take_checkpoint
@@ -48,7 +48,7 @@ from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import why_partially_deleted
 
 _ROUNDS = 5
 _WRITTEN = replace(KEEP_FILES, guards_manifest=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
@@ -39,8 +38,8 @@ def backup_report(
         snapshot=snapshot,
         identity=identity,
         running=linked is not None and linked.running,
-        seconds=time.monotonic() - job.began,
-        phases=dict(job.phases),
+        seconds=job.phases.elapsed,
+        phases=dict(job.phases.wall),
         put_bytes=put_bytes,
         notes=tuple(notes),
         stores=tuple(stores),

@@ -20,7 +20,7 @@ from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import BaseDatabases, segment_order
-from statecore.jobs.pipeline.store_to_build import BaseDirectory
+from statecore.jobs.bases.base_database import BaseDirectory
 from statecore.repository.manifest import StoredEnd, StoreSnapshot
 from statecore.words import shortened_list
 

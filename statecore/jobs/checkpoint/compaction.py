@@ -9,7 +9,7 @@ from statecore.faults import FaultInjected
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.damaged_stores import record_damaged
 from statecore.jobs.checkpoint.job import CheckpointJob
-from statecore.jobs.compact.plan import planned_merges
+from statecore.jobs.compact.planner import planned_merges
 from statecore.jobs.compact.run import compact
 from statecore.jobs.failures import as_statecore_error
 from statecore.repository.manifest import TaskManifest

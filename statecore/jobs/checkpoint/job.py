@@ -18,8 +18,8 @@ from statecore.jobs.job import Job
 from statecore.jobs.job_files import home_of
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
 from statecore.jobs.planning.request_files import PLAN_SUFFIX
-from statecore.jobs.restore.report import RestoreReport
-from statecore.jobs.restore.report_stores import job_report
+from statecore.jobs.read_report import ReadReport
+from statecore.jobs.read_report_stores import job_report
 from statecore.repository.publication import Published
 
 
@@ -82,7 +82,7 @@ class CheckpointJob(Job):
         """Delete the frozen plan, which a retry would resume."""
         self.home.forget(PLAN_SUFFIX)
 
-    def report(self, tails: Tails | None, notes: tuple[str, ...], published: Published | None) -> RestoreReport:
+    def report(self, tails: Tails | None, notes: tuple[str, ...], published: Published | None) -> ReadReport:
         """The report, which is that of a restore; there was nothing to do without tails. Tells the warnings."""
         warnings = () if published is None else published.warnings
         for warning in warnings:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from statecore.changelog.delete_retention import min_current_retention_ms
 from statecore.jobs.bases.base import Key, Refused, grouped
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE, PlannedTails
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE, PlannedTails
 from statecore.repository.manifest import TaskManifest
 from statecore.spec.units import format_duration
 
@@ -59,7 +59,7 @@ class CheckpointPlan(PlannedTails):
         return min_current_retention_ms(self.topics.values())
 
 
-def read_whole(plan: RestorePlan) -> list[Key]:
+def read_whole(plan: ReadPlan) -> list[Key]:
     """The stores whose whole changelog is read."""
     return [key for key, parts in plan.stores.items() if not parts[0].base and not parts[0].restored_by_kafka_streams]
 
@@ -75,7 +75,7 @@ def rebuilt_notes(stores: Collection[Key], newest: str) -> tuple[str, ...]:
     return (f"No snapshot can be advanced for {named}{more}: whole changelogs are read.",)
 
 
-def inherited_notes(plan: RestorePlan, versioned_ms: int) -> tuple[str, ...]:
+def inherited_notes(plan: ReadPlan, versioned_ms: int) -> tuple[str, ...]:
     """Note on versioned stores that stay as they are in the snapshot."""
     names = {store for (_, store), parts in plan.stores.items() if parts[0].kind.is_versioned and parts[0].base}
     if not names:

@@ -36,8 +36,8 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_progress_marker import marked_in_progress
-from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.planning.plan import ReadPlan
+from statecore.jobs.read_report import ReadReport
 from statecore.progress import Progress
 
 
@@ -49,7 +49,7 @@ def run_checkpoint(
     small_tail: int = SMALL_TAIL,
     continues_own_plan: bool = False,
     **opened: Any,
-) -> RestoreReport | RestorePlan:
+) -> ReadReport | ReadPlan:
     """Advance the newest snapshot of an application; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(activity(request)):
         context = JobContext.open(request, progress, **opened)
@@ -61,7 +61,7 @@ def run_checkpoint(
         return planned.plan
 
 
-def _advance(job: CheckpointJob) -> RestoreReport:
+def _advance(job: CheckpointJob) -> ReadReport:
     with job.attempted(), marked_in_progress(job.repository) as marker:
         with job.phase("plan"):
             job.progress.phase("plan")
@@ -88,7 +88,7 @@ def _advance(job: CheckpointJob) -> RestoreReport:
         return _rebuild_damaged(job, report, compacted.damaged)
 
 
-def _rebuild_damaged(job: CheckpointJob, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
+def _rebuild_damaged(job: CheckpointJob, report: ReadReport, damaged: Collection[Key]) -> ReadReport:
     """Rebuild damaged stores by a second checkpoint, if there are any; returns the report of both."""
     if not damaged:
         return report

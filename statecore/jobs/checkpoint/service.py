@@ -22,7 +22,7 @@ from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.context import ignore, spec_of
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.in_progress_marker import marker_age
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 
@@ -36,7 +36,7 @@ def run_service(
     request: CheckpointRequest,
     engine: Engine,
     interval: float,
-    made: Callable[[RestoreReport], None],
+    made: Callable[[ReadReport], None],
     *,
     progress: Progress | None = None,
     say: Callable[[str], None] = ignore,
@@ -73,7 +73,7 @@ def run_service(
                     repository = None  # another repository may be at this URL now
                 continue
             pause, last = _FIRST_PAUSE, began_at
-            assert isinstance(report, RestoreReport)  # the request is not plan_only
+            assert isinstance(report, ReadReport)  # the request is not plan_only
             made(report)
             request = replace(request, request_id=uuid.uuid4().hex)
             sleep(max(0.0, began + interval - clock()))

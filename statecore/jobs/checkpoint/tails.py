@@ -1,8 +1,9 @@
 """Tails of a checkpoint: read, small ones in this process and long ones by workers, then validated.
 
-A tail is sound or not (:mod:`statecore.jobs.bases.tail_check`). If not, its store is compared with the whole log if the
-request asks for that and nothing prevents it (:mod:`statecore.jobs.checkpoint.reconcile.eligible`); else its base is
-refused. One refused base makes the job plan and read everything again, so nothing is compared while a base is refused::
+A tail is sound or not (:mod:`statecore.jobs.pipeline.tail_check`). If not, its store is compared with the whole log if
+the request asks for that and nothing prevents it (:mod:`statecore.jobs.checkpoint.reconcile.eligible`); else its base
+is refused. One refused base makes the job plan and read everything again, so nothing is compared while a base is
+refused::
 
     tails ──▶ all sound ──────────────────────────────▶ appended to their bases
           ├─▶ deletes may be missing in some ──▶ compared ──▶ the differences are appended instead
@@ -17,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from statecore.jobs.bases.base import grouped
-from statecore.jobs.bases.tail_check import Unsound
 from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.planner import plan_checkpoint
@@ -29,6 +29,7 @@ from statecore.jobs.engine.processes import local_engine
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult, read_changelogs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace, TemporaryPlace
+from statecore.jobs.pipeline.tail_check import Unsound, found_unsound
 from statecore.repository.publication import Publication
 
 SMALL_TAIL = 2_000_000
@@ -90,7 +91,7 @@ def _validate(job: CheckpointJob, tails: Tails) -> tuple[Tails, Unsound]:
     if not planned.plan.offsets:
         return tails, Unsound.of(())
     with job.context.cluster() as cluster:
-        found = planned.unsound(read.runs, cluster)
+        found = found_unsound(planned, read.runs, cluster)
     if job.request.when_refused != WhenRefused.RECONCILE:
         return tails, found
     eligible, refused = split_eligible(planned, found.refused)

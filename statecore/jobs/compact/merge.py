@@ -21,7 +21,7 @@ from statecore.faults import FaultPoints
 from statecore.images.merge_writer import merge_runs
 from statecore.images.model import RunFile
 from statecore.jobs.compact.plan import Merge
-from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress, Publisher
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, download
 from statecore.repository.manifest import Extent, StoredRun

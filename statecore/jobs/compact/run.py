@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from statecore.jobs.compact.merge import BATCH_BYTES, Merged, Merger
-from statecore.jobs.compact.plan import Merge, planned_merges
+from statecore.jobs.compact.plan import Merge
+from statecore.jobs.compact.planner import planned_merges
 from statecore.jobs.compact.policy import DEFAULT_SETTINGS, CompactionSettings
 from statecore.jobs.compact.publish import publish_compaction
 from statecore.jobs.compact.report import CompactedRuns, CompactionOutcome, CompactionReport

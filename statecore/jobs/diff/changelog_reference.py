@@ -8,7 +8,7 @@ from statecore.formats.offsets import next_offset
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.context import JobContext
-from statecore.jobs.diff.changelog_limits import comparable_stores, limits
+from statecore.jobs.diff.comparable_stores import comparable_stores, comparison_notes
 from statecore.jobs.diff.reference import Reference, StoreOffsets
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.engine.protocol import Engine
@@ -38,7 +38,7 @@ def build_reference(
     for (task, _), one in stores.items():
         for part, offset in one.offsets.items() if are_known(one.offsets) else ():
             ends[part] = max(ends.get(part, 0), next_offset(offset, is_global=task == GLOBAL))
-    notes = tuple(limits(context, spec, stores))
+    notes = tuple(comparison_notes(context, spec, stores))
     restore = RestoreRequest(
         spec=request.spec,
         spec_path=request.spec_path,

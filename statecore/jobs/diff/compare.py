@@ -11,7 +11,7 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.images.model import Segmentation
+from statecore.formats.segments import Segmentation
 from statecore.jobs.diff.report import ExistsIn, StoreDiff, verdict_of
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine

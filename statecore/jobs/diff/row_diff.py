@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statecore.doctor.row_reader import Chunk, aligned_by_key
 from statecore.images.digest import combined, digest_rows
+from statecore.jobs.diff.row_reader import Chunk, aligned_by_key
 
 _SHOWN_BYTES = 32
 

@@ -2,11 +2,11 @@
 
 Phases; compared data is never changed, and temporary data is always deleted::
 
-    inspect        stores and their offsets, also while the application runs (its flushed rows)   plan.py
+    inspect        stores and their offsets, also while the application runs (its flushed rows)   planner.py
     reference      an existing directory, or a temporary one:                                     reference.py
                    fetched from a snapshot,                                                       snapshot_reference.py
                    or built from the changelogs up to the stores' own offsets                     changelog_reference.py
-    inspect again  which stores of both sides are compared, and which are left out                plan.py
+    inspect again  which stores of both sides are compared, and which are left out                planner.py
     compare        on the engine's workers, one store of a task at a time                         compare.py
 
 Rows rightly differ if the offsets do; so offsets are compared as well, and reported first.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,13 +26,14 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.diff.changelog_reference import build_reference
 from statecore.jobs.diff.compare import compare
-from statecore.jobs.diff.plan import DiffPlanner
+from statecore.jobs.diff.planner import DiffPlanner
 from statecore.jobs.diff.reference import Reference, StoreOffsets, existing_reference, scratch
 from statecore.jobs.diff.report import DiffReport, worst
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.snapshot_reference import fetch_reference
 from statecore.jobs.engine.protocol import Engine, Started
 from statecore.jobs.failures import translated_errors
+from statecore.jobs.phases import Phases
 from statecore.progress import Progress
 from statecore.statedir.state_directory import StateDirectory
 
@@ -50,15 +50,14 @@ class _Diff:
     def __init__(self, context: JobContext[DiffRequest], engine: Engine) -> None:
         self._context, self._request, self._engine = context, context.request, engine
         self._progress, self._say = context.progress, context.say
-        self._began = time.monotonic()
-        self._phases: dict[str, float] = {}
+        self._phases = Phases()
         self._notes: list[str] = []
         self._spec, self._application = context.declared, context.application_id
         self._directory = context.existing_directory()
         self._planner = DiffPlanner(context, self._note)
 
     def run(self) -> DiffReport:
-        with self._phase("inspect"):
+        with self._phases.phase("inspect"):
             self._progress.phase("inspect")
             places = self._planner.places(self._directory)
             offsets = self._planner.offsets(places, self._spec)
@@ -66,16 +65,16 @@ class _Diff:
         with ExitStack() as made:
             if self._request.with_changelog and self._spec is not None:  # the workers that build also compare
                 self._engine = Started(made.enter_context(self._engine.start("diff", self._spec)))
-            with self._phase("reference"):
+            with self._phases.phase("reference"):
                 reference = made.enter_context(self._reference(offsets))
             for note in reference.notes:
                 self._note(note)
             progress_directory = self._progress_directory(reference, made)
-            with self._phase("inspect again"):
+            with self._phases.phase("inspect again"):
                 tasks, left_out = self._planner.tasks(places, reference, progress_directory)
             running = self._note_running(self._directory)
             reference_running = reference.scratch is None and self._note_running(reference.directory)
-            with self._phase("compare"):
+            with self._phases.phase("compare"):
                 spec, doing = reference.spec or self._context.spec, f"{self._directory.path} was compared"
                 stores, ran_on = compare(self._engine, spec, tasks, progress_directory, self._progress, doing)
         return DiffReport(
@@ -91,8 +90,8 @@ class _Diff:
             host=socket.gethostname(),
             release=__version__,
             finished=utc_now(),
-            seconds=time.monotonic() - self._began,
-            phases=dict(self._phases),
+            seconds=self._phases.elapsed,
+            phases={name: round(seconds, 3) for name, seconds in self._phases.wall.items()},
             ran_on=ran_on,
         )
 
@@ -129,9 +128,3 @@ class _Diff:
     def _note(self, note: str) -> None:
         self._notes.append(note)
         self._say(f"note: {note}")
-
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self._phases[name] = round(time.monotonic() - began, 3)

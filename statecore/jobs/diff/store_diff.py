@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statecore.doctor.row_reader import Chunk, check_families, current_rows, layers
 from statecore.errors import Corrupted, NotFound
 from statecore.formats.emit_final import EmitFinalFormat, EmitFinalSessionFormat
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
@@ -27,8 +26,9 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.row_format import int64_at
 from statecore.formats.rows.keys import BASE_PREFIX, INDEX_PREFIX
-from statecore.images.model import Segmentation
+from statecore.formats.segments import Segmentation
 from statecore.jobs.diff.row_diff import Example, RowCounts, RowDiff, with_decoded_keys
+from statecore.jobs.diff.row_reader import Chunk, check_families, current_rows, layers
 from statecore.statedir.readonly_database import Database
 from statecore.stores.rocksdb.directory import current_manifest
 

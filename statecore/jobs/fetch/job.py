@@ -104,8 +104,8 @@ class FetchJob(Job):
             downloaded_bytes=downloaded.bytes,
             at_hand_bytes=downloaded.existing_bytes,
             notes=(*self.snapshots.notes(), *plan.notes, *notes),
-            seconds=time.monotonic() - self.began,
-            phases=dict(self.phases),
+            seconds=self.phases.elapsed,
+            phases=dict(self.phases.wall),
             finished=utc_now() if finished else "",
         )
 

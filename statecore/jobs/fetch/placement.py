@@ -13,11 +13,10 @@ from statecore.jobs.fetch.job import FetchJob
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
-from statecore.jobs.restore.planned_placement import siblings_of
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.placement import apply_placement
 from statecore.statedir.placement_plan import PlacementPlan, plan_placement, unopenable_stores_error
-from statecore.statedir.placement_stores import StoreImage
+from statecore.statedir.placement_stores import StoreImage, siblings_of
 
 
 def planned_placement(job: FetchJob, plan: FetchPlan, *, resumes: bool) -> PlacementPlan:

@@ -27,7 +27,7 @@ from statecore.jobs.failures import translated_errors
 from statecore.jobs.fetch.build import download_and_build
 from statecore.jobs.fetch.job import FetchJob, activity
 from statecore.jobs.fetch.placement import check_placement, place, planned_placement
-from statecore.jobs.fetch.plan import plan_fetch
+from statecore.jobs.fetch.planner import plan_fetch
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot, Snapshots, deleted_is_retryable

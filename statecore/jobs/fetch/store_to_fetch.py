@@ -11,8 +11,9 @@ from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
 from statecore.images.read_amplification import runs_to_merge
+from statecore.jobs.bases.base_database import BaseFiles
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.pipeline.store_to_build import AppliedRuns, BaseFiles, StoreToBuild
+from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.repository.download import RemoteFile
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
 

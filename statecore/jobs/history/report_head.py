@@ -12,7 +12,7 @@ from typing import Any
 from statecore.documents import parse_json
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.restore.report import REPORT
+from statecore.jobs.read_report import REPORT
 
 
 class ReportError(Exception):

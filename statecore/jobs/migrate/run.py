@@ -2,7 +2,7 @@
 
 It is a directory change (:mod:`statecore.jobs.directory_change`)::
 
-    inspect   plan the conversion of every task                    plan.py
+    inspect   plan the conversion of every task                    planner.py
     approve   refuse the directory if one task is refused
     change    copy the tasks, convert the copies on the workers,   convert.py
               which sync and verify them, then swap them in
@@ -16,7 +16,6 @@ would delete is *left* as it is, and will be deleted as before; that is noted, a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +29,8 @@ from statecore.jobs.directory_change import DirectoryChange
 from statecore.jobs.engine.protocol import PROCESSES, Engine, Question
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.migrate.convert import convert_copies, copy_tasks, engine_for
-from statecore.jobs.migrate.plan import MigrationPlan, empty_plan, migrated_task, plan_migration, problems
+from statecore.jobs.migrate.plan import MigrationPlan
+from statecore.jobs.migrate.planner import empty_plan, migrated_task, plan_migration, problems
 from statecore.jobs.migrate.report import MIGRATION_SUFFIX, MigrateReport, MigrationOutcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.progress import Progress
@@ -156,8 +156,8 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
             outcome=outcome,
             plan_id=plan.plan_id,
             kept="" if changed is None else changed.kept,
-            seconds=time.monotonic() - self.began,
-            phases=dict(self.phases),
+            seconds=self.phases.elapsed,
+            phases=dict(self.phases.wall),
             ran_on=self.ran_on,
             tasks=tuple(replace(migrated_task(task), seconds=seconds.get(task.task, 0.0)) for task in plan.tasks),
             notes=plan.notes,

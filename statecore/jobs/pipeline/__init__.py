@@ -2,5 +2,5 @@
 
 Enter by ``read_stage.py`` and ``build_stage.py``; workers run the modules that end in ``_tasks``.
 ``staging.py`` and ``staging_place.py`` say where results are, so that a retry finds them.
-Stands on ``changelog``, ``images`` and ``objectstore``.
+``tail_check.py`` says whether what was read may be appended. Imports ``bases`` and ``planning``, and no verb.
 """

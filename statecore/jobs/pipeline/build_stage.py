@@ -18,12 +18,12 @@ from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_sl
 from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.progress import Progress
 
 
 def stores_to_build(
-    plan: RestorePlan,
+    plan: ReadPlan,
     runs: Mapping[tuple[str, str], Sequence[RangeResult]],
     bases: Mapping[Key, Base] = MappingProxyType({}),
 ) -> list[StoreToBuild]:

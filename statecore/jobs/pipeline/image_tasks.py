@@ -22,7 +22,7 @@ from statecore.filesystem import tree_bytes
 from statecore.images.model import Image, RunFormat
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.base_databases import base_databases
+from statecore.jobs.pipeline.image_bases import image_bases
 from statecore.jobs.pipeline.merge_tasks import SliceResult, forget_slice, joined, spent_on
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.store_to_build import StoreToBuild
@@ -161,7 +161,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         records = [(part.stream_time, of_part) for part, of_part in zip(built.parts, files, strict=True)]
         runs = build_version_runs(scratch, records, of.retention_ms, of.interval_ms, task.memory_budget)
     merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
-    bases = base_databases(scratch, built, blobs)
+    bases = image_bases(scratch, built, blobs)
     image = build_image(
         target,
         built.kind,

@@ -18,7 +18,7 @@ from statecore.images.model import RunFile
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.ranges import RANGE_RESULT, RangeResult, RangeTask, finished_range
-from statecore.jobs.pipeline.run_sink import Publisher
+from statecore.jobs.pipeline.run_publisher import Publisher
 from statecore.jobs.pipeline.staging_place import ReadingProgress
 from statecore.jobs.pipeline.task_runner import run_task, run_tasks
 from statecore.repository.manifest import Extent

@@ -9,9 +9,10 @@ from typing import Any
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.documents import DocumentType
 from statecore.formats.kinds import StoreKind
-from statecore.images.model import BaseDatabases, Run, Segmentation
+from statecore.formats.segments import Segmentation
+from statecore.images.model import BaseDatabases, Run
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.run_sink import ApplicationAddress
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.objectstore.base import Blobs
 from statecore.repository.manifest import Extent

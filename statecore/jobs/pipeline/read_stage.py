@@ -18,10 +18,10 @@ from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline.batches import Watch, batched, batched_alone, run_batches
 from statecore.jobs.pipeline.range_tasks import read_ranges
 from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult, RangeTask
-from statecore.jobs.pipeline.run_sink import ApplicationAddress
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.version_tasks import VersionResult, VersionTask, publish_versions
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.progress import Progress
 
 
@@ -48,7 +48,7 @@ def cluster_settings(context: JobContext[Any]) -> ClusterSettings:
 def read_changelogs(
     context: JobContext[Any],
     workers: Workers,
-    plan: RestorePlan,
+    plan: ReadPlan,
     bases: Mapping[Key, Base],
     place: StagingPlace,
     *,
@@ -63,7 +63,7 @@ def read_changelogs(
 
 def read_runs(
     workers: Workers,
-    plan: RestorePlan,
+    plan: ReadPlan,
     cluster: ClusterSettings,
     place: StagingPlace,
     memory_budget: int,
@@ -122,7 +122,7 @@ def _order(result: RangeResult) -> tuple[int, int]:
 
 def publish_rows(
     workers: Workers,
-    plan: RestorePlan,
+    plan: ReadPlan,
     runs: dict[tuple[str, str], tuple[RangeResult, ...]],
     place: StagingPlace,
     repository: ApplicationAddress | None,

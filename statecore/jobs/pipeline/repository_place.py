@@ -1,7 +1,7 @@
 """Staging in a repository, for workers that share only the object store.
 
-Runs go directly to the repository's files and packs, under their hashes (:mod:`statecore.jobs.pipeline.run_sink`); this
-place has only the results, markers and progress of one plan, and records of versioned stores, which are no rows yet.
+Runs go directly to the repository's files and packs, under their hashes (:mod:`.run_publisher`); this place has only
+the results, markers and progress of one plan, and records of versioned stores, which are no rows yet.
 """
 
 from __future__ import annotations

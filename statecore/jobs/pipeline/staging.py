@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from statecore.changelog.model import OffsetRange
 from statecore.documents import DocumentType
@@ -44,9 +44,6 @@ from statecore.images.model import Run, RunFile
 from statecore.jobs.planning.request_files import IMAGES, MERGED, RUNS
 from statecore.objectstore.base import Blobs
 from statecore.repository.download import FILES
-
-if TYPE_CHECKING:
-    from statecore.statedir.state_directory import StateDirectory
 
 T = TypeVar("T")
 
@@ -231,15 +228,3 @@ def discard(directory: Path, final: Path) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(away, ignore_errors=True)
-
-
-def staging_base(staging_dir: str | None, directory: StateDirectory) -> Path:
-    """Where plans are staged: the state directory, or a directory per host and state directory below ``staging_dir``.
-
-    Several hosts, whose locks are independent, may share ``staging_dir``, and the same plan on two of them is likely
-    (the application is stopped, its topics do not grow).
-    """
-    if not staging_dir:
-        return directory.work_path
-    owner = f"{socket.gethostname()}\n{directory.path.resolve()}"
-    return Path(staging_dir) / directory.application_id / sha256(owner.encode()).hexdigest()[:12]

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from statecore.filesystem import FileState
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Run, Segmentation, StoreDigest
+from statecore.images.model import Run, StoreDigest
+from statecore.jobs.bases.base_database import BaseDirectory, BaseFiles
 
 
 @dataclass(frozen=True)
@@ -29,34 +31,6 @@ class AppliedRuns:
     runs: tuple[Run, ...]
     stream_time: int = -1
     result: str | None = None
-
-
-@dataclass(frozen=True)
-class BaseFiles:
-    """A base database, file by file.
-
-    Attributes:
-        files: name in the database's directory → SHA-256, by which the file is found.
-    """
-
-    segment: int | None
-    files: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class BaseDirectory:
-    """A base database in a directory visible to the builder: closed, and not opened until the image is built.
-
-    Its files are linked and never written to.
-
-    Attributes:
-        starts: by changelog partition the offset that the runs begin at; the build fails if the database ends
-            elsewhere.
-    """
-
-    segment: int | None
-    path: str
-    starts: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.version_tasks import VersionResult
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     StoredDatabase,
@@ -27,7 +27,7 @@ from statecore.repository.manifest import (
 
 
 def task_manifests(
-    plan: RestorePlan,
+    plan: ReadPlan,
     made: ReadResult,
     images: Mapping[Key, Image],
     *,
@@ -94,7 +94,7 @@ def _by_partition(database: StoredDatabase) -> StoredDatabase:
 
 
 def _store(
-    plan: RestorePlan,
+    plan: ReadPlan,
     parts: Sequence[PartitionPlan],
     databases: Sequence[StoredDatabase],
     stream_time: int | None,

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from statecore.errors import Corrupted
-from statecore.images.model import Run, Segmentation
+from statecore.formats.segments import Segmentation
+from statecore.images.model import Run
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.ranges import RangeResult, forget_range
-from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.task_runner import run_tasks
 from statecore.repository.manifest import Extent

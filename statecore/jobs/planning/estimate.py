@@ -8,8 +8,8 @@ from pathlib import Path
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate
 from statecore.images.read_amplification import MOST_UNMERGED
-from statecore.jobs.pipeline.staging import staging_base
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
+from statecore.jobs.planning.request_files import staging_base
 from statecore.statedir.state_directory import StateDirectory, ensure_free_space, free_space
 from statecore.words import format_bytes
 
@@ -54,7 +54,7 @@ class DiskNeed:
         )
 
 
-def disk_need(plan: RestorePlan, weights: SizeEstimate, workers: int, memory_budget: int) -> DiskNeed:
+def disk_need(plan: ReadPlan, weights: SizeEstimate, workers: int, memory_budget: int) -> DiskNeed:
     """Disk space that a plan needs.
 
     All that is read becomes runs, and runs are linked into images. Two kinds of temporary files follow one another. A
@@ -85,7 +85,7 @@ def _disk_bytes(shape: PartitionShape, besides: int) -> float:
     return shape.bytes + besides * sum(shape.records)
 
 
-def estimate_of(plan: RestorePlan, weights: SizeEstimate, disk: DiskNeed | None, memory_budget: int) -> str:
+def estimate_of(plan: ReadPlan, weights: SizeEstimate, disk: DiskNeed | None, memory_budget: int) -> str:
     """The estimate as text for the operator."""
     read = [(weights.shapes[part.topic_partition], len(part.ranges)) for part in plan.partitions if part.ranges]
     records = sum(sum(shape.records) for shape, _ in read)

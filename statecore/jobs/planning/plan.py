@@ -1,4 +1,4 @@
-"""Plan of a restore: which offsets of which changelogs become which stores, frozen before anything is read.
+"""Plan of a restore or a checkpoint: which offsets of which changelogs become which stores, frozen before any is read.
 
 A plan is a pure value, written before the first record is read, so that a retry reads the same offset ranges and builds
 the same rows (same digest) although the topics grow. Its id is a digest of everything that decides the result, and
@@ -37,8 +37,8 @@ from statecore.documents import DocumentType
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Segmentation
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.spec.model import (
@@ -154,8 +154,8 @@ class PartitionPlan:
 
 
 @dataclass(frozen=True)
-class RestorePlan:
-    """Everything that decides the result of a restore."""
+class ReadPlan:
+    """Everything that decides the rows that a job reads."""
 
     application_id: str
     processing_guarantee: ProcessingGuarantee
@@ -169,10 +169,10 @@ class RestorePlan:
             grouped[part.task, part.store].append(part)
         return {key: tuple(sorted(parts, key=lambda part: part.partition)) for key, parts in grouped.items()}
 
-    def of(self, keys: Collection[Key]) -> RestorePlan:
+    def of(self, keys: Collection[Key]) -> ReadPlan:
         return replace(self, partitions=tuple(one for one in self.partitions if (one.task, one.store) in keys))
 
-    def of_tasks(self, tasks: Collection[str]) -> RestorePlan:
+    def of_tasks(self, tasks: Collection[str]) -> ReadPlan:
         return replace(self, partitions=tuple(one for one in self.partitions if one.task in tasks))
 
     @property
@@ -203,35 +203,35 @@ class RestorePlan:
         return PLAN.to_json(self)
 
     @staticmethod
-    def from_json(document: Any) -> RestorePlan:
+    def from_json(document: Any) -> ReadPlan:
         """Read a plan back. Raises ``Invalid`` if it is not a plan of this version."""
         return PLAN.from_json(document)
 
 
 @dataclass(frozen=True)
-class NotedPlan(RestorePlan):
+class NotedPlan(ReadPlan):
     """The result of a request for a plan only: with notes for the operator, which its id does not cover."""
 
     notes: tuple[str, ...] = ()
 
     @staticmethod
-    def of_plan(plan: RestorePlan, notes: Sequence[str]) -> NotedPlan:
+    def of_plan(plan: ReadPlan, notes: Sequence[str]) -> NotedPlan:
         return NotedPlan(plan.application_id, plan.processing_guarantee, plan.partitions, tuple(notes))
 
     @property
     def plan_id(self) -> str:
-        return RestorePlan(self.application_id, self.processing_guarantee, self.partitions).plan_id
+        return ReadPlan(self.application_id, self.processing_guarantee, self.partitions).plan_id
 
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON document, with its notes."""
-        plan = RestorePlan(self.application_id, self.processing_guarantee, self.partitions)
+        plan = ReadPlan(self.application_id, self.processing_guarantee, self.partitions)
         return {**plan.to_json(), "notes": list(self.notes)}
 
 
 PLAN = DocumentType(
     "plan",
     4,
-    RestorePlan,
+    ReadPlan,
     "Finish the restore with the release that began it, or delete the plan file and start again.",
 )
 
@@ -250,7 +250,7 @@ def make_plan(
     bases: Mapping[Key, Base] = MappingProxyType({}),
     log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     is_timed: bool = False,
-) -> RestorePlan:
+) -> ReadPlan:
     """Freeze the offsets of a restore and divide them into ranges."""
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
@@ -295,7 +295,7 @@ def make_plan(
         )
         for store, span in whole
     )
-    return RestorePlan(spec.application_id, spec.processing_guarantee, partitions)
+    return ReadPlan(spec.application_id, spec.processing_guarantee, partitions)
 
 
 def _name(base: Base | None) -> str:

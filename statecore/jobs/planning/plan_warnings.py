@@ -5,11 +5,11 @@ from __future__ import annotations
 from statecore.changelog.cluster import Cluster
 from statecore.discover.kind_evidence import evidence_of_topic, listed
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.planning.plan import PlanRequest, RestorePlan
+from statecore.jobs.planning.plan import PlanRequest, ReadPlan
 from statecore.spec.model import ApplicationSpec, StoreSpec, default_changelog
 
 
-def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: PlanRequest) -> tuple[str, ...]:
+def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: ReadPlan, request: PlanRequest) -> tuple[str, ...]:
     """All warnings about a plan."""
     exactly_once = spec.processing_guarantee.is_exactly_once
     notes = [
@@ -52,7 +52,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
     return tuple(notes)
 
 
-def _not_logged(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+def _not_logged(spec: ApplicationSpec, plan: ReadPlan) -> list[str]:
     """Note on the unlogged stores in tasks that are rebuilt."""
     names = [store.name for store in _of_rebuilt_tasks(spec, plan) if not store.is_logged]
     if not names:
@@ -63,13 +63,13 @@ def _not_logged(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
     ]
 
 
-def _of_rebuilt_tasks(spec: ApplicationSpec, plan: RestorePlan) -> list[StoreSpec]:
+def _of_rebuilt_tasks(spec: ApplicationSpec, plan: ReadPlan) -> list[StoreSpec]:
     """The declared stores of the subtopologies whose tasks are rebuilt."""
     rebuilt = {store for part in plan.partitions for store in spec.stores_of(part.task)}
     return [store for store in spec.stores if store in rebuilt]
 
 
-def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: ReadPlan) -> list[str]:
     """Note on stores declared as not logged whose default changelog exists."""
     there = set(cluster.list_topics())
     found = {
@@ -90,7 +90,7 @@ def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan
     ]
 
 
-def _in_memory(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+def _in_memory(spec: ApplicationSpec, plan: ReadPlan) -> list[str]:
     """Under exactly-once, note on stores declared as in-memory: if one is persistent, its task is wiped."""
     names = sorted(store.name for store in _of_rebuilt_tasks(spec, plan) if store.kind is StoreKind.IN_MEMORY)
     if not names or not spec.processing_guarantee.is_exactly_once:
@@ -122,7 +122,7 @@ def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
     ]
 
 
-def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: ReadPlan) -> list[str]:
     """Notes on stores whose changelog is configured like that of another kind; configurations can be changed."""
     own = {
         store.name: store.changelog

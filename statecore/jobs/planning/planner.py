@@ -20,7 +20,7 @@ from statecore.jobs.bases.choice import NO_BASES, ChosenBases, Cost, choose
 from statecore.jobs.planning.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.planning.plan import (
     PlanRequest,
-    RestorePlan,
+    ReadPlan,
     is_restored_by_kafka_streams,
     make_plan,
 )
@@ -39,7 +39,7 @@ class NewPlan(NamedTuple):
             no time.
     """
 
-    plan: RestorePlan
+    plan: ReadPlan
     notes: tuple[str, ...]
     disk: DiskNeed
     chosen: ChosenBases

@@ -16,13 +16,15 @@ plan have built is in ``<staging>/<plan id>``, below :data:`RUNS` and :data:`IMA
 from __future__ import annotations
 
 import hashlib
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.documents import DocumentType
 from statecore.jobs.bases.base import Refused
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
+from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import PLANS
 
 PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
@@ -61,7 +63,7 @@ class FrozenPlan:
             unknown.
     """
 
-    plan: RestorePlan
+    plan: ReadPlan
     partitions: tuple[int, ...]
     made_at: float
     request_id: str
@@ -102,6 +104,18 @@ def load_plan(path: Path) -> FrozenPlan | None:
         return FROZEN_PLAN.decode(path.read_bytes())
     except FileNotFoundError:
         return None
+
+
+def staging_base(staging_dir: str | None, directory: StateDirectory) -> Path:
+    """Where plans are staged: the state directory, or a directory per host and state directory below ``staging_dir``.
+
+    Several hosts, whose locks are independent, may share ``staging_dir``, and the same plan on two of them is likely
+    (the application is stopped, its topics do not grow).
+    """
+    if not staging_dir:
+        return directory.work_path
+    owner = f"{socket.gethostname()}\n{directory.path.resolve()}"
+    return Path(staging_dir) / directory.application_id / hashlib.sha256(owner.encode()).hexdigest()[:12]
 
 
 def sweep_plans(work_path: Path, now: float, *, keep_files: int = _KEPT_FILES) -> None:

@@ -1,7 +1,7 @@
 """Recovery of global stores: rebuilds those that would stop the application in ``ERROR``, and keeps the others.
 
 It is a repair (:mod:`statecore.jobs.repair.run`) of the directory ``global`` only, with the same phases, lock and
-crash safety. In addition (:mod:`statecore.jobs.recover_global.plan`):
+crash safety. In addition (:mod:`statecore.jobs.recover_global.planner`):
 
 - It reports for each global store what the next start would do with it (:mod:`statecore.doctor.global_store_outcome`).
 - The topic of a global store is not owned by the application. A deleted topic, or one whose retention deletes last
@@ -20,7 +20,7 @@ from statecore.errors import NotFound
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.recover_global.plan import GlobalStorePlanner
+from statecore.jobs.recover_global.planner import GlobalStorePlanner
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.repair.plan import PlannedRepair
 from statecore.jobs.repair.report import RepairOutcome, RepairReport

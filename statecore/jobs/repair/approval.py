@@ -18,7 +18,8 @@ from statecore.doctor.repair_actions import why_not_repairable
 from statecore.errors import Invalid
 from statecore.jobs.history.directory_changes import UnfinishedChange
 from statecore.jobs.history.report_head import ReportError, read_report
-from statecore.jobs.repair.plan import PlannedRepair, permission_denied
+from statecore.jobs.repair.plan import PlannedRepair
+from statecore.jobs.repair.planner import permission_denied
 from statecore.statedir.state_directory import StateDirectory
 
 _PLAN = "plan"

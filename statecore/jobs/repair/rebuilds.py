@@ -14,8 +14,8 @@ from statecore.doctor.repair_plan import Rebuild
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.job import Job
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.repair.report import RebuiltStores
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.spec.model import ApplicationSpec
@@ -99,7 +99,7 @@ def rebuild(job: Job, engine: Engine, directory: StateDirectory, one: Rebuild, p
     report = run_restore(
         request, engine, job.progress, faults=job.faults, say=job.say, keep_replaced=True, shared_directory=directory
     )
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     job.faults.reach("repair.after-rebuild")
     kept = ", ".join(str(path) for path in replaced_in(directory) if path not in before)
     rows = sum(max(store.rows, 0) for store in report.stores)  # -1 for stores restored by Kafka Streams

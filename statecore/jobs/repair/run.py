@@ -2,11 +2,11 @@
 
 It is a directory change (:mod:`statecore.jobs.directory_change`)::
 
-    inspect   diagnose the directory and plan its repairs       plan.py
+    inspect   diagnose the directory and plan its repairs       planner.py
     approve   refuse doubtful rebuilds without an approval      approval.py
     change    repair copies of tasks and swap them in,          copies.py
               then rebuild damaged stores by restores           rebuilds.py
-    verify    diagnose again, which says what remains           plan.py
+    verify    diagnose again, which says what remains           planner.py
 
 Each step improves the directory, so an interrupted repair is simply run again and repairs only what is still wrong; the
 approval remains valid. Everything that a copy or a restore replaces is kept for a week
@@ -15,7 +15,6 @@ approval remains valid. Everything that a copy or a restore replaces is kept for
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,7 +28,8 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.repair import approval
 from statecore.jobs.repair.copies import repair_copies
-from statecore.jobs.repair.plan import PlannedRepair, RepairPlanner
+from statecore.jobs.repair.plan import PlannedRepair
+from statecore.jobs.repair.planner import RepairPlanner
 from statecore.jobs.repair.rebuilds import kept_by_others, rebuild
 from statecore.jobs.repair.report import REPAIR_SUFFIX, RebuiltStores, RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
@@ -140,8 +140,8 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             plan_id=plan.plan_id,
             exit_code=max((one.severity.exit_code for one in remaining), default=0),
             kept=kept,
-            seconds=time.monotonic() - self.began,
-            phases=dict(self.phases),
+            seconds=self.phases.elapsed,
+            phases=dict(self.phases.wall),
             repaired=plan.repaired,
             rebuilt=rebuilt,
             notes=tuple(notes),

@@ -12,9 +12,9 @@ from statecore.errors import NotFound
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import AdvanceRequest
 from statecore.jobs.restore.run import restore_in
 from statecore.progress import Progress
@@ -23,13 +23,13 @@ from statecore.statedir.state_directory import application_directory_given
 
 def run_advance(
     request: AdvanceRequest, engine: Engine, progress: Progress | None = None, **opened: Any
-) -> RestoreReport | RestorePlan:
+) -> ReadReport | ReadPlan:
     """Bring the stores of a state directory to the end of their changelogs; or plan it."""
     with translated_errors(f"stores were advanced in {request.state_dir}"):
         return _advance(JobContext.open(request, progress, **opened), engine)
 
 
-def _advance(context: JobContext[AdvanceRequest], engine: Engine) -> RestoreReport | RestorePlan:
+def _advance(context: JobContext[AdvanceRequest], engine: Engine) -> ReadReport | ReadPlan:
     request, directory = context.request, context.directory
     if directory.is_application_given():
         raise application_directory_given(directory.state_dir)

@@ -14,10 +14,10 @@ from statecore.jobs.job import Job
 from statecore.jobs.job_files import RepositoryHome, home_of
 from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
+from statecore.jobs.read_report import ReadReport
+from statecore.jobs.read_report_stores import job_report
 from statecore.jobs.restore.planned_restore import PlanLimit, PlannedRestore
 from statecore.jobs.restore.planner import RestorePlanner
-from statecore.jobs.restore.report import RestoreReport
-from statecore.jobs.restore.report_stores import job_report
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.resume import answered_plan, report_of
 from statecore.jobs.restore.sinks import Images, Sink, are_apart
@@ -36,7 +36,7 @@ class RestoreJob(Job):
         self.planner = RestorePlanner(context, engine.options, limit)
         self.sinks: list[Sink] = []
 
-    def run(self) -> RestoreReport:
+    def run(self) -> ReadReport:
         """Restore, while the in-progress marker makes scheduled checkpoints wait.
 
         A restore without bases cannot be rebased on what they publish; its result would be lost.
@@ -46,7 +46,7 @@ class RestoreJob(Job):
         with self.engine.start("restore", self.spec) as workers, self.attempted(), marked:
             return self._earlier() or self._run(workers)
 
-    def _earlier(self) -> RestoreReport | None:
+    def _earlier(self) -> ReadReport | None:
         """Report of an earlier attempt of this request, if everything it delivered is still there.
 
         Raises:
@@ -66,7 +66,7 @@ class RestoreJob(Job):
             self.progress.done(self.sinks[-1].already_done)
         return report
 
-    def _run(self, workers: Workers) -> RestoreReport:
+    def _run(self, workers: Workers) -> ReadReport:
         with self.phase("plan"):
             self.progress.phase("plan")
             for sink in self.sinks:
@@ -81,7 +81,7 @@ class RestoreJob(Job):
         self.wait_for(workers, planned.plan.plan_id, lambda: self._shared_path(workers, planned), self.spec.kafka)
         while True:  # each round refuses at least one more base; without a base the whole changelog is read
             read = self._read(workers, planned, uploads=any(uploads))
-            if not self.planner.refuses(planned, read):
+            if not self.planner.refuses(planned, read.runs):
                 self.faults.reach("restore.after-runs")
                 images = self._build(workers, planned, read)
                 if images is not None:
@@ -150,7 +150,7 @@ class RestoreJob(Job):
             return None
         return images
 
-    def _report(self, planned: PlannedRestore, read: ReadResult, images: Images) -> RestoreReport:
+    def _report(self, planned: PlannedRestore, read: ReadResult, images: Images) -> ReadReport:
         fields = {name: value for sink in self.sinks for name, value in sink.report_fields().items()}
         notes = (*planned.notes, *(note for sink in self.sinks for note in sink.notes()))
         return job_report(self, planned.plan, read, images, notes=notes, **fields)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from statecore.jobs.bases.base import Key
+from statecore.jobs.bases.base_database import BaseDirectory
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.fetch.files import FetchedFiles
@@ -19,7 +20,6 @@ from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
-from statecore.jobs.pipeline.store_to_build import BaseDirectory
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.repository.manifest import TaskManifest
 

@@ -11,14 +11,14 @@ from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.build_stage import build_images, stores_to_build
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.pipeline.staging import staged_names, staging_base
+from statecore.jobs.pipeline.staging import staged_names
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.estimate import disk_warnings, ensured_room
-from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan, staging_base
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of
 from statecore.jobs.restore.planned_restore import PlannedRestore, refuse_preview
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of
 from statecore.jobs.restore.sinks import Images, Sink, are_apart
 from statecore.statedir.placement import apply_placement, recover
@@ -46,7 +46,7 @@ class PlaceSink(Sink):
     def recover(self) -> None:
         recover(self._directory, self._job.faults, self._job.say)
 
-    def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:  # noqa: ARG002
+    def earlier(self, report: ReadReport, frozen: FrozenPlan) -> ReadReport | None:  # noqa: ARG002
         found = placed_report(self._job.home, self._directory, frozen, self._job.attempt)
         if found is None:
             return None
@@ -92,7 +92,7 @@ class PlaceSink(Sink):
         planned: PlannedRestore,
         read: ReadResult,  # noqa: ARG002
         images: Images,  # noqa: ARG002
-        report: Callable[[], RestoreReport],
+        report: Callable[[], ReadReport],
     ) -> None:
         job = self._job
         with job.phase("place"):

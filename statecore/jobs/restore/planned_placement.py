@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from statecore.discover.contradicted_kinds import contradiction_error
-from statecore.formats.kinds import StoreKind
-from statecore.formats.task_id import TaskId
-from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.pipeline import staging
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.placement_plan import PlacementPlan, placement_notes, plan_placement
-from statecore.statedir.placement_stores import SiblingStore, StoreImage
+from statecore.statedir.placement_stores import SiblingStore, StoreImage, siblings_of
 from statecore.statedir.state_directory import StateDirectory
 
 
 def check_kinds(
-    directory: StateDirectory, spec: ApplicationSpec, plan: RestorePlan, decided: Collection[Key] = ()
+    directory: StateDirectory, spec: ApplicationSpec, plan: ReadPlan, decided: Collection[Key] = ()
 ) -> None:
     """Refuse stores whose directories contradict their declared kinds, except those decided on by the caller."""
     if (refusal := contradiction_error(directory, spec, plan.tasks, decided)) is not None:
@@ -63,22 +60,3 @@ def placement_notes_of(planned: PlannedRestore, spec: ApplicationSpec, directory
 def _siblings(planned: PlannedRestore, spec: ApplicationSpec) -> list[SiblingStore]:
     plan = planned.plan
     return siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
-
-
-def siblings_of(
-    spec: ApplicationSpec, tasks: Iterable[str], restored: Collection[tuple[str, str]]
-) -> list[SiblingStore]:
-    """The declared stores of some tasks that are not restored, but share a task with those that are."""
-    return [
-        SiblingStore(task, store.name, store.kind, _changelog_of(store, task), logged=store.is_logged)
-        for task in tasks
-        for store in spec.stores_of(task)
-        if store.kind is not StoreKind.IN_MEMORY and (task, store.name) not in restored
-    ]
-
-
-def _changelog_of(store: StoreSpec, task: str) -> TopicPartition | None:
-    """Changelog partition of a store in a task; ``None`` if it has none, or none is decided."""
-    if not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
-        return None
-    return TopicPartition(store.changelog, TaskId.parse(task).partition or 0)

@@ -10,9 +10,9 @@ from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, SHOWN, Key
-from statecore.jobs.bases.planned_tails import PlannedTails
 from statecore.jobs.planning.estimate import DiskNeed
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
+from statecore.jobs.planning.planned_tails import PlannedTails
 from statecore.jobs.restore.base_candidates import RestoreCandidates
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.repository.manifest import TaskManifest
@@ -65,7 +65,7 @@ class PlannedRestore(PlannedTails):
         return rebase_advance(mine, theirs, self.candidates.task(self.frozen.newest_snapshot, mine.task))
 
     @property
-    def published(self) -> RestorePlan:
+    def published(self) -> ReadPlan:
         """The plan of the tasks that can be published: those without a base in the state directory."""
         advanced = {task for task, _ in self.based_on_directory}
         return self.plan.of_tasks(self.plan.tasks - advanced)
@@ -78,10 +78,10 @@ class RefusedPlan(Invalid):
         plan: the plan; ``None`` if the error comes from another process.
     """
 
-    plan: RestorePlan | None = None
+    plan: ReadPlan | None = None
 
     @staticmethod
-    def of(plan: RestorePlan, refusal: Invalid) -> RefusedPlan:
+    def of(plan: ReadPlan, refusal: Invalid) -> RefusedPlan:
         made = RefusedPlan(refusal.what, code=refusal.code, action=refusal.action, **refusal.context)
         made.plan = plan
         return made

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, Reason
 from statecore.jobs.bases.base import DAMAGED, DIRECTORY, Key, grouped
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
 from statecore.jobs.context import JobContext
 from statecore.jobs.job_files import JobHome
-from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.pipeline.tail_check import TailRuns, found_unsound
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.plan_warnings import notes_of
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
 from statecore.jobs.planning.planner import plan_reads
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
@@ -144,12 +144,12 @@ class RestorePlanner:
             self._refused,
         )
 
-    def refuses(self, planned: PlannedRestore, read: ReadResult) -> bool:
+    def refuses(self, planned: PlannedRestore, runs: TailRuns) -> bool:
         """Whether a base turned out unsound when its tail was read."""
         if not planned.bases:
             return False
         with self._context.cluster() as cluster:
-            found = planned.unsound(read.runs, cluster)
+            found = found_unsound(planned, runs, cluster)
         self._refused |= found.permanent
         for one in found.refused:
             self._context.say(str(one))
@@ -166,7 +166,7 @@ class RestorePlanner:
         return bool(bases)
 
 
-def _without_finished_tasks(plan: RestorePlan, needs_placement: Callable[[str], bool]) -> tuple[RestorePlan, list[str]]:
+def _without_finished_tasks(plan: ReadPlan, needs_placement: Callable[[str], bool]) -> tuple[ReadPlan, list[str]]:
     """The plan without the tasks that are already at the end of their changelogs, and lack nothing."""
     done = {
         task
@@ -193,7 +193,7 @@ def _versioned_notes(stays: Sequence[str]) -> list[str]:
     return [f"Versioned stores stay as they are: {', '.join(stays)}."] if stays else []
 
 
-def _base_notes(plan: RestorePlan, request: RestoreRequest) -> list[str]:
+def _base_notes(plan: ReadPlan, request: RestoreRequest) -> list[str]:
     """Operator notes: the bases, and the offsets that need not be read."""
     names = {key: parts[0].base for key, parts in plan.stores.items() if not parts[0].restored_by_kafka_streams}
     counts = Counter(names.values())

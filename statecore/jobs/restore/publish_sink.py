@@ -12,8 +12,8 @@ from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.request_files import FrozenPlan, request_name
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.planned_restore import PlannedRestore
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import NOT_PUBLISHED, is_published
 from statecore.jobs.restore.sinks import Images, Sink
 from statecore.repository.head import Origin
@@ -33,7 +33,7 @@ class PublishSink(Sink):
         self._published: Published | None = None
         self._not_published = ""
 
-    def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:
+    def earlier(self, report: ReadReport, frozen: FrozenPlan) -> ReadReport | None:
         if not self._is_only:
             return report if is_published(report, frozen.plan) else None
         found = self._publication_of(frozen.plan.plan_id).earlier()
@@ -64,7 +64,7 @@ class PublishSink(Sink):
         planned: PlannedRestore,
         read: ReadResult,
         images: Images,
-        report: Callable[[], RestoreReport],  # noqa: ARG002
+        report: Callable[[], ReadReport],  # noqa: ARG002
     ) -> None:
         if self._publication is not None:
             with self._job.phase("publish"):

@@ -8,11 +8,11 @@ from statecore.documents import Document
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.bases.base import DIRECTORY
-from statecore.jobs.bases.planned_tails import covers
 from statecore.jobs.job_files import JobHome
-from statecore.jobs.planning.plan import PlanRequest, RestorePlan
+from statecore.jobs.planning.plan import PlanRequest, ReadPlan
+from statecore.jobs.planning.planned_tails import covers
 from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
-from statecore.jobs.restore.report import REPORT, RestoreReport
+from statecore.jobs.read_report import REPORT, ReadReport
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.journal import read_record
 from statecore.statedir.state_directory import StateDirectory
@@ -35,7 +35,7 @@ def answered_plan(home: JobHome, spec: ApplicationSpec, request: PlanRequest) ->
     return found if found is not None and covers(found, spec, request) else None
 
 
-def report_of(home: JobHome, plan: RestorePlan) -> Document[RestoreReport] | None:
+def report_of(home: JobHome, plan: ReadPlan) -> Document[ReadReport] | None:
     """The saved report of this very plan, which is written before anything is placed."""
     content = home.read(REPORT_SUFFIX)
     try:
@@ -47,7 +47,7 @@ def report_of(home: JobHome, plan: RestorePlan) -> Document[RestoreReport] | Non
 
 def placed_report(
     home: JobHome, directory: StateDirectory, frozen: FrozenPlan, attempt: Attempt
-) -> tuple[RestoreReport, dict[str, object] | None] | None:
+) -> tuple[ReadReport, dict[str, object] | None] | None:
     """Report of an earlier attempt, if all it placed is still there; and a document to save if it lacks its end."""
     found = report_of(home, frozen.plan)
     if found is None:
@@ -64,7 +64,7 @@ def placed_report(
     return replace(report, placed=False), dict(REPORT.rewritten(found, report))
 
 
-def is_published(report: RestoreReport, plan: RestorePlan) -> bool:
+def is_published(report: ReadReport, plan: ReadPlan) -> bool:
     """Whether nothing that was placed remains to be published; stores based on the state directory never are."""
     if report.published is not None or all(part.base == DIRECTORY for part in plan.partitions):
         return True

@@ -25,12 +25,12 @@ from typing import Any
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.planning.plan import NotedPlan, RestorePlan
+from statecore.jobs.planning.plan import NotedPlan, ReadPlan
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.job import RestoreJob
 from statecore.jobs.restore.place_sink import PlaceSink
 from statecore.jobs.restore.planned_restore import PlanLimit
 from statecore.jobs.restore.publish_sink import PublishSink
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import Progress
 
@@ -43,7 +43,7 @@ def run_restore(
     limit: PlanLimit | None = None,
     keep_replaced: bool = False,
     **opened: Any,
-) -> RestoreReport | RestorePlan:
+) -> ReadReport | ReadPlan:
     """Rebuild the stores of a request; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(f"stores were restored in {request.state_dir or request.repository}"):
         context = JobContext.open(request, progress, **opened)
@@ -52,7 +52,7 @@ def run_restore(
 
 def restore_in(
     context: JobContext[RestoreRequest], engine: Engine, limit: PlanLimit | None = None, *, keep_replaced: bool = False
-) -> RestoreReport | RestorePlan:
+) -> ReadReport | ReadPlan:
     """Restore under the directory's lock, or only plan, in a context that is already open."""
     if context.request.plan_only:
         return _plan_only(_job(context, engine, limit, keep_replaced=keep_replaced))

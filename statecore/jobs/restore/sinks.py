@@ -13,8 +13,8 @@ from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.planning.request_files import FrozenPlan
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.planned_restore import PlannedRestore
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 
 Images = Mapping[Key, ImageResult]
@@ -53,7 +53,7 @@ class Sink(ABC):
         """Finish or roll back what a killed job left."""
 
     @abstractmethod
-    def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:
+    def earlier(self, report: ReadReport, frozen: FrozenPlan) -> ReadReport | None:
         """The report of an earlier attempt of the request, if it delivered the stores and they are still there."""
 
     def check(self, planned: PlannedRestore) -> list[str]:  # noqa: ARG002
@@ -74,7 +74,7 @@ class Sink(ABC):
 
     @abstractmethod
     def deliver(
-        self, planned: PlannedRestore, read: ReadResult, images: Images, report: Callable[[], RestoreReport]
+        self, planned: PlannedRestore, read: ReadResult, images: Images, report: Callable[[], ReadReport]
     ) -> None:
         """Deliver the stores. ``report`` is of the restore so far."""
 

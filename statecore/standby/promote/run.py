@@ -13,7 +13,6 @@ kept for a week (:mod:`statecore.statedir.task_copies`).
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -37,7 +36,8 @@ from statecore.standby.promote.directory_check import (
     refuse_swapped,
     state_dir_in_doubt,
 )
-from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
+from statecore.standby.promote.plan import CopiedStore, PromotionPlan
+from statecore.standby.promote.planner import PromotionPlanner
 from statecore.standby.promote.report import PROMOTE_SUFFIX, PromoteOutcome, PromoteReport, PromoteVerdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.database_state import create_database
@@ -177,8 +177,8 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
             tasks=plan.tasks,
             exit_code=Invalid.exit_code if refused else 0,
             kept=changed or "",
-            seconds=time.monotonic() - self.began,
-            phases=dict(self.phases),
+            seconds=self.phases.elapsed,
+            phases=dict(self.phases.wall),
         )
 
 

@@ -17,14 +17,14 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import StoreSpec
+from statecore.spec.model import StoreSpec, segmentation_of
 from statecore.statedir.database_state import DatabaseState
 from statecore.statedir.exactly_once_wipe import NO_DATABASE, StoreAtStart, why_wiped
 from statecore.statedir.stopped_store_offsets import read_stopped_store_offsets
 from statecore.statedir.store_on_disk import read_store
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:

@@ -26,9 +26,9 @@ from pathlib import Path
 
 from statecore.errors import Fenced, StatecoreError
 from statecore.filesystem import FileId, file_id
+from statecore.stores.fd_paths import Descriptor
 from statecore.stores.lock_holder import Holder, guard, is_held_by_this_process, lock_holder
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, translate
-from statecore.stores.rocksdb.fd_paths import Descriptor
 
 LOCK_FILE = "LOCK"
 

@@ -27,8 +27,8 @@ from statecore.errors import (
     StatecoreError,
 )
 from statecore.filesystem import READ_ONLY_ACTION
+from statecore.stores.fd_paths import FOLLOWING
 from statecore.stores.rocksdb import file_limits
-from statecore.stores.rocksdb.fd_paths import FOLLOWING
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
 _TOO_MANY_FILES = "Too many open files"

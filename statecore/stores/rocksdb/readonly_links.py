@@ -24,11 +24,11 @@ from typing import TypeVar
 
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.rocksdb_log import BLOB_SUFFIX
+from statecore.stores.fd_paths import Descriptor
 from statecore.stores.rocksdb import fork_safety as forks
 from statecore.stores.rocksdb.directory import CONFIG_FILE
 from statecore.stores.rocksdb.directory_lock import LOCK_FILE, writer_of
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, translate
-from statecore.stores.rocksdb.fd_paths import Descriptor
 from statecore.system_errors import Cause, cause_of
 
 T = TypeVar("T")

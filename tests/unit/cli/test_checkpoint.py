@@ -17,11 +17,11 @@ from statecore.cli.main import main
 from statecore.cli.restore import show_plan, show_report
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
+from statecore.jobs.planning.planned_tails import RESUMED_NOTE
+from statecore.jobs.read_report import ReadReport, StoreReport
 from statecore.jobs.restore.planned_restore import RefusedPlan
-from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.publication import Publication, Published
 from statecore.repository.snapshot_composition import ReadPosition
@@ -79,14 +79,14 @@ def test_options_that_contradict_each_other_are_refused(
 
 
 def test_without_changes_nothing_else_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    report = RestoreReport("orders", "", "at_least_once", "/state", 1.25, {}, ())
+    report = ReadReport("orders", "", "at_least_once", "/state", 1.25, {}, ())
     show_report(replace(report, notes=("Two are kept.",)))
     (line,) = capsys.readouterr().out.splitlines()
     assert line == "note: Two are kept."
     show_report(report)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("orders in /state: ")
-    show_plan(RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, ()))
+    show_plan(ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, ()))
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
@@ -107,13 +107,13 @@ def test_numbers_are_whole_however_narrow_the_terminal_is(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     stores = (large(0), large(11))
-    show_report(RestoreReport("orders", "", "at_least_once", "/state", 1.25, {}, stores))
+    show_report(ReadReport("orders", "", "at_least_once", "/state", 1.25, {}, stores))
     shown = capsys.readouterr().out
     table = shown.partition("restored 2")[0]
     assert all(len(line) <= int(columns) for line in table.splitlines())
     assert {"1,300,000", "2,600,000", "1299999"} <= set(re.findall("[0-9,.]+[0-9]", table))
     assert ("123,456,789" in table) is ("omitted" not in table or "bytes" not in table.partition("omitted")[2])
-    show(RestoreReport("orders", "", "at_least_once", "", 1.25, {}, stores, repository="file:///r"))
+    show(ReadReport("orders", "", "at_least_once", "", 1.25, {}, stores, repository="file:///r"))
     table = capsys.readouterr().out.partition("no new records")[0]
     assert all(len(line) <= int(columns) for line in table.splitlines())
     assert {"3,600,000", "2,600,000"} <= set(re.findall("[0-9,.]+[0-9]", table))
@@ -134,7 +134,7 @@ def test_a_plan_that_is_refused_is_shown_all_the_same(
 ) -> None:
     def refused(*_: object, **__: object) -> None:
         part = PartitionPlan("plain", StoreKind.KEY_VALUE, "0_0", "topic", "id", 0, 3, 77_000, 77_000, ((3, 77_000),))
-        plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+        plan = ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
         raise RefusedPlan.of(plan, Invalid("A store is there.", code="replace-missing", action="Set replace."))
 
     monkeypatch.setattr("statecore.jobs.restore.run.run_restore", refused)
@@ -154,12 +154,12 @@ def test_no_number_of_a_plan_is_wrapped_and_an_empty_plan_is_reported(
         "flights-by-id", StoreKind.KEY_VALUE, "0_0", "orders-flights-by-id-changelog", "id", 0, 1_300_000, 2_600_000,
         2_600_000, ((1_300_000, 2_600_000),),
     )  # fmt: skip
-    show_plan(RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,)))
+    show_plan(ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,)))
     assert {"1300000", "2600000"} <= set(capsys.readouterr().out.split())
 
 
 def test_a_checkpoint_is_printed_in_one_line() -> None:
-    report = RestoreReport("orders", "", "at_least_once", "", 1.25, {}, ())
+    report = ReadReport("orders", "", "at_least_once", "", 1.25, {}, ())
     assert "1.2 s" in line_of(report)
     made = Published("20261123T010203Z-5f3a9c21", "", "", 3, 5000, 1234)
     line = line_of(replace(report, published=made))
@@ -172,10 +172,10 @@ STARTED = "2026-11-23T01:02:03.500Z"
 SECONDS = 1_795_395_723.5
 
 
-def looked(**fields: Any) -> RestoreReport:
+def looked(**fields: Any) -> ReadReport:
     """Of a checkpoint that found nothing new."""
     given = {"plan_id": "p", "processing_guarantee": "at_least_once", "state_dir": "", "seconds": 1.25, "phases": {}}
-    return RestoreReport(**{"application_id": "app", **given, "stores": (), "started": STARTED, **fields})
+    return ReadReport(**{"application_id": "app", **given, "stores": (), "started": STARTED, **fields})
 
 
 @pytest.fixture

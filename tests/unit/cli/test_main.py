@@ -17,7 +17,7 @@ import pytest
 from statecore.cli import main as cli
 from statecore.cli import restore
 from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable, missing_option
-from statecore.jobs.restore.report import RestoreReport, StoreReport
+from statecore.jobs.read_report import ReadReport, StoreReport
 from statecore.repository.publication import Published
 from tests.harness.raising import code_said
 
@@ -270,7 +270,7 @@ def test_the_report_is_a_table_with_every_store_and_the_tail_that_is_left(capsys
         committed_offset=1234566, records=1234000, tombstones=3, null_keys=0, aborted=9, rows=4321, bytes=99999,
         file_bytes=123456, digest="0123456789abcdef", runs=2, seconds=1.25, tail_left=77, max_timestamp=5,
     )  # fmt: skip
-    report = RestoreReport("app", "p", "exactly_once_v2", "/state", 12.5, {}, (store,), ("Something to know.",))
+    report = ReadReport("app", "p", "exactly_once_v2", "/state", 12.5, {}, (store,), ("Something to know.",))
     restore.show_report(report)
     shown = capsys.readouterr().out
     for text in ("latest-[flight]", "1,234,000", "4,321", "99,999", "1234566", "77", "1.2", "0123456789ab"):
@@ -287,7 +287,7 @@ def test_the_offsets_of_a_global_store_are_shown_partition_by_partition_and_an_u
     }  # fmt: skip
     of_global = StoreReport("global", "table", -1, committed_offset=30, offsets={"t-0": 11, "t-1": 19}, **common)
     empty = StoreReport("0_0", "empty", 0, committed_offset=-4, offsets={"e-0": -4}, **common)
-    restore.show_report(RestoreReport("app", "p", "at_least_once", "/state", 1.0, {}, (of_global, empty)))
+    restore.show_report(ReadReport("app", "p", "at_least_once", "/state", 1.0, {}, (of_global, empty)))
     lines = {name: line for line in capsys.readouterr().out.splitlines() for name in ("table", "empty") if name in line}
     assert "11, 19" in lines["table"]
     assert "unknown" in lines["empty"]
@@ -301,7 +301,7 @@ def test_a_published_restore_is_shown_without_uncounted_rows(capsys):
     store = StoreReport("0_0", "by-id", 0, committed_offset=29, offsets={"t-0": 29}, rows=-1, bytes=-1, **common)
     published = Published("20261123T000000Z-0a1b2c3d", "8cc6", "2026-11-23T00:00:00.000Z", 1, 9, 9)
     of = {"repository": "s3://states/a", "published": published}
-    restore.show_report(RestoreReport("app", "p", "at_least_once", "", 1.0, {}, (store,), **of))
+    restore.show_report(ReadReport("app", "p", "at_least_once", "", 1.0, {}, (store,), **of))
     shown = capsys.readouterr().out
     assert "app in s3://states/a" in shown
     assert "-1" not in shown

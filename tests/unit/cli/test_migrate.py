@@ -15,7 +15,7 @@ from statecore.conversion.upward import plan_upward
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.migrate.plan import migrated_task
+from statecore.jobs.migrate.planner import migrated_task
 from statecore.jobs.migrate.report import MigratedStore, MigratedTask, MigrateReport, MigrationOutcome
 from tests.golden.make import HERE
 from tests.unit.conversion.inspections import at, plain

@@ -18,10 +18,10 @@ from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.errors import Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
+from statecore.jobs.read_report import ReadReport, StoreReport
 from statecore.jobs.repair.report import RebuiltStores, RepairOutcome, RepairReport
-from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.writer import spec_to_yaml
@@ -87,7 +87,7 @@ def test_help(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, command: 
     transcript.check("-".join(["help", *command.split()]))
 
 
-def restore_report(**fields: Any) -> RestoreReport:
+def restore_report(**fields: Any) -> ReadReport:
     common: dict[str, Any] = dict.fromkeys(("tombstones", "null_keys", "aborted"), 0)
     stores = tuple(
         StoreReport(
@@ -102,10 +102,10 @@ def restore_report(**fields: Any) -> RestoreReport:
         stores[0], store="past", kind="versioned-key-value", records=0, rows=0, restored_by_kafka_streams=True
     )
     given = {"plan_id": "p", "processing_guarantee": "at_least_once", "state_dir": "/state", "phases": {}}
-    return RestoreReport(**{"application_id": "shop", **given, "seconds": 12.5, "stores": (*stores, left), **fields})
+    return ReadReport(**{"application_id": "shop", **given, "seconds": 12.5, "stores": (*stores, left), **fields})
 
 
-PLAN = RestorePlan(
+PLAN = ReadPlan(
     "shop",
     ProcessingGuarantee.AT_LEAST_ONCE,
     (

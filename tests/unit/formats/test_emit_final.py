@@ -11,8 +11,9 @@ from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import Misfit
+from statecore.formats.segments import Segmentation
 from statecore.formats.window import FARTHEST_AHEAD_MS
-from statecore.images.model import BaseDatabases, Segmentation
+from statecore.images.model import BaseDatabases
 from statecore.images.runs import RunBuilder
 from tests.unit.formats.arrays import (
     KEY_TIMES,

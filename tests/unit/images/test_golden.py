@@ -15,10 +15,10 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import decode_int64, offset_key
 from statecore.formats.position import decode_position, encode_position
 from statecore.formats.registry import row_format
-from statecore.formats.segments import default_segment_interval
+from statecore.formats.segments import Segmentation, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
-from statecore.images.model import BaseDatabases, Image, Run, Segmentation
+from statecore.images.model import BaseDatabases, Image, Run
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.golden import make

@@ -19,11 +19,12 @@ from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
 from statecore.images.merge_reader import LIMITS, MergeLimits
 from statecore.images.merge_reader import Rows as Buffers
-from statecore.images.model import BaseDatabases, RunFile, RunFormat, RunOrigin, Segmentation
+from statecore.images.model import BaseDatabases, RunFile, RunFormat, RunOrigin
 from statecore.images.reconcile import DifferingRuns, reconciled_run
 from statecore.images.runs import RunBuilder
 from tests.harness.raising import raises

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, digest_rows
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.merge_reader import MergeLimits
-from statecore.images.model import BaseDatabases, Run, RunFormat, Segmentation
+from statecore.images.model import BaseDatabases, Run, RunFormat
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import known_digest, merged_digest, overlapping

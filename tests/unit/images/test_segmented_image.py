@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
-from statecore.images.model import BaseDatabases, Image, Run, Segmentation
+from statecore.images.model import BaseDatabases, Image, Run
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises

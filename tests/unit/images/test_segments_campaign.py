@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
-from statecore.formats.segments import default_segment_interval
+from statecore.formats.segments import Segmentation, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
-from statecore.images.model import BaseDatabases, Image, Run, Segmentation
+from statecore.images.model import BaseDatabases, Image, Run
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.reference_digest import digest_of

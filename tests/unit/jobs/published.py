@@ -13,11 +13,11 @@ from typing import Any
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
-from statecore.formats.segments import default_segment_interval, segment_name
+from statecore.formats.segments import Segmentation, default_segment_interval, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
 from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
-from statecore.images.model import BaseDatabases, Run, RunFile, Segmentation
+from statecore.images.model import BaseDatabases, Run, RunFile
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
 from statecore.repository.application_repository import ApplicationRepository

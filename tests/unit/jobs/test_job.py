@@ -96,7 +96,7 @@ def test_a_job_that_succeeds_leaves_its_report_and_nothing_else(job: Job) -> Non
         with job.phase("work"):
             pass
         job.finish(PLAN, {"version": 2})
-    assert list(job.phases) == ["plan", "work"]
+    assert list(job.phases.wall) == ["plan", "work"]
     assert json.loads(job.home.read(REPORT_SUFFIX) or b"") == {"version": 2}
     assert not is_staged(staged)
     assert job.home.read(ATTEMPT_SUFFIX) is None
@@ -124,7 +124,7 @@ def test_workers_are_asked_what_the_job_needs_of_them(job: Job, said: list[str])
     job.wait_for(workers, PLAN, lambda: Path("/shared"), {"ssl_cafile": "/ca.pem"})
     (question,) = workers.asked
     assert question == Question(Path("/shared"), ("broker:9092",), ("broker:9092",), ("/ca.pem",))
-    assert list(job.phases) == ["start", "check"]
+    assert list(job.phases.wall) == ["start", "check"]
     assert job.ran_on.master == "local[1]"
     assert said == [str(job.ran_on)]
 

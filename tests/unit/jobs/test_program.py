@@ -21,9 +21,9 @@ from statecore.jobs.engine.protocol import Engine, PlanOnlyEngine
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fields.declaration import Request
 from statecore.jobs.history.report_head import ReportOutcome, read_head
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.program import PROGRAMS, SPARK_NEEDED, main, reporting, write_report
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.progress import parse_machine_line
 from statecore.spark.engine import SparkEngine
 from statecore.spec.model import ProcessingGuarantee
@@ -132,7 +132,7 @@ def test_a_killed_job_has_reported_its_start(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_reported_as_a_plan(tmp_path: Path) -> None:
-    plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, ())
+    plan = ReadPlan("app", ProcessingGuarantee.AT_LEAST_ONCE, ())
     request = json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "plan_only": True})
     code, document = run(tmp_path, request, run=lambda *_, **__: plan)
     assert code == 0
@@ -263,8 +263,8 @@ def test_a_plan_that_is_made_here_is_cut_for_the_engine_that_may_take_it_up() ->
 def test_a_checkpoint_knows_whether_its_own_first_process_has_made_the_plan(
     tmp_path: Path, arguments: tuple[str, ...], continues_own_plan: bool
 ) -> None:
-    def resumes(*_: Any, continues_own_plan: bool, **__: Any) -> RestoreReport:
-        return RestoreReport("app", "p", "at_least_once", "", 1.25, {}, (), notes=(str(continues_own_plan),))
+    def resumes(*_: Any, continues_own_plan: bool, **__: Any) -> ReadReport:
+        return ReadReport("app", "p", "at_least_once", "", 1.25, {}, (), notes=(str(continues_own_plan),))
 
     request = {"spec": SPEC, "repository": "file:///r"}
     code, said = run(tmp_path, request, *arguments, verb="checkpoint", run=resumes)

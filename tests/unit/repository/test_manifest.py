@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from statecore.documents import encode_json
 from statecore.errors import Corrupted, Invalid
-from statecore.images.model import Segmentation, StoreDigest
+from statecore.formats.segments import Segmentation
+from statecore.images.model import StoreDigest
 from statecore.repository.manifest import (
     MANIFEST,
     TASK_MANIFEST,

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from statecore.statedir.state_directory import StateDirectory
+from statecore.stores import fd_paths as descriptors
 from statecore.stores import lock_holder
 from statecore.stores.lock_holder import Holder, is_held_by_this_process
 from statecore.stores.lock_holder import lock_holder as ask
-from statecore.stores.rocksdb import fd_paths as descriptors
 from tests.unit.stores.interrupts import Interrupt, another_thread_may_ask, interrupted_at
 
 THIS = Holder(os.getpid(), "this process")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.kinds import StoreKind
-from statecore.images.model import Segmentation
+from statecore.formats.segments import Segmentation
 from statecore.statedir.database_state import create_database
 from statecore.statedir.task_layout import stores_in
 from statecore.tasks.partial_deletion import half_expired, why_partially_deleted

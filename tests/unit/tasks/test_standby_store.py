@@ -11,8 +11,8 @@ import pytest
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Segmentation
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.task_layout import segments_in
 from statecore.stores.legacy_offsets import read_offsets

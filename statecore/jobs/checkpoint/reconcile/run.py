@@ -25,15 +25,15 @@ from typing import Any
 
 from statecore.errors import Capacity, Corrupted, Invalid
 from statecore.jobs.bases.base import Key, Refused
-from statecore.jobs.bases.tail_check import truncations
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.reconcile.eligible import WholeLog, batches, not_eligible, plan_whole_logs
 from statecore.jobs.checkpoint.reconcile.store import ReconciledStore, StoreReconciliation
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline.read_stage import cluster_settings, read_runs
-from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import TemporaryPlace
+from statecore.jobs.pipeline.tail_check import truncations
 from statecore.statedir.state_directory import ensure_free_space
 
 BATCH_BYTES = 1 << 30

@@ -28,7 +28,7 @@ from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
 from statecore.spec.model import ProcessingGuarantee
@@ -104,7 +104,7 @@ class World:
             ]
         configs = {"cleanup.policy": "compact", **config}
         topics = {part.topic: TopicDescription(part.topic, TOPIC_ID, 2, configs) for part in parts}
-        plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, tuple(parts))
+        plan = ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, tuple(parts))
         frozen = SimpleNamespace(plan=plan, newest_snapshot=self.snapshot)
         return cast(CheckpointPlan, SimpleNamespace(frozen=frozen, bases=parents, topics=topics))
 
@@ -131,7 +131,7 @@ class World:
             **options,
         ).run([self.refused(key) for key in keys])
 
-    def read(self, workers: Any, plan: RestorePlan, cluster: Any, place: Any, *_: Any) -> Mapping[Any, Any]:
+    def read(self, workers: Any, plan: ReadPlan, cluster: Any, place: Any, *_: Any) -> Mapping[Any, Any]:
         """In place of the stage that reads: what the logs leave, in two runs."""
         if self.full:
             raise Capacity("The disk is full.", code="test-error", action="Make room.")

@@ -16,7 +16,7 @@ from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks, is_aged, oldest_read_at
 from statecore.jobs.checkpoint.plan import CheckpointPlan
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.repository.manifest import (
     Extent,
@@ -115,7 +115,7 @@ def news(
         task_manifests=lambda: {} if is_first else task_manifests,
     )
     frozen = FrozenPlan(
-        RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest_snapshot=NEWEST
+        ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest_snapshot=NEWEST
     )
     parents = {(part.task, part.store): Base(part.base, {}, frozenset()) for part in plan if part.base}
     of = CheckpointPlan(

@@ -14,7 +14,7 @@ from statecore.jobs.checkpoint.publish import publication_of
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.repository.manifest import TaskManifest
 from tests.harness.raising import raises
 from tests.unit.jobs.checkpoint.reconciling import PLAIN, World
@@ -35,16 +35,16 @@ def publish(world: World, job: CheckpointJob) -> str:
     return published.snapshot
 
 
-def retry(world: World) -> RestoreReport:
+def retry(world: World) -> ReadReport:
     job = job_of(world, "nightly")
     report = run.run_checkpoint(
         job.request, ENGINE, spec=world.shop.declared, shared_repository=world.shop.app_repository
     )
-    assert isinstance(report, RestoreReport)
+    assert isinstance(report, ReadReport)
     return report
 
 
-def snapshot_of(report: RestoreReport) -> str:
+def snapshot_of(report: ReadReport) -> str:
     assert report.published is not None
     return report.published.snapshot
 

@@ -8,7 +8,7 @@ from statecore.errors import Fenced, Invalid, Retryable
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.service import run_service
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.read_report import ReadReport
 from statecore.repository.application_repository import ApplicationRepository
 from tests.unit.jobs.published import Shop
 
@@ -24,11 +24,11 @@ class Service:
         self.opened: list[ApplicationRepository] = []
         self.began: list[float] = []
         self.said: list[str] = []
-        self.made: list[RestoreReport] = []
+        self.made: list[ReadReport] = []
 
     def run(
         self, request: CheckpointRequest, *_: Any, shared_repository: ApplicationRepository, **__: Any
-    ) -> RestoreReport:
+    ) -> ReadReport:
         self.requests.append(request.request_id)
         self.opened.append(shared_repository)
         self.began.append(self.now)
@@ -36,7 +36,7 @@ class Service:
         if isinstance(end, Exception):
             raise end
         self.now += end
-        return RestoreReport("orders", "", "at_least_once", "", end, {}, ())
+        return ReadReport("orders", "", "at_least_once", "", end, {}, ())
 
     def sleep(self, seconds: float) -> None:
         self.waited.append(seconds)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.doctor.row_reader import Chunk
 from statecore.jobs.diff.row_diff import Difference, RowCounts, RowDiff
+from statecore.jobs.diff.row_reader import Chunk
 from tests.harness.reference_digest import digest_of
 
 keys = st.binary(max_size=3)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.kinds import StoreKind
-from statecore.images.model import Segmentation
+from statecore.formats.segments import Segmentation
 from statecore.jobs.diff.row_diff import Difference, RowCounts
 from statecore.jobs.diff.store_diff import compare_stores, decoded_key, have_same_files
 from statecore.statedir.task_layout import segment_start

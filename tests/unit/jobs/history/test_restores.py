@@ -15,7 +15,7 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.jobs.history.restores import Restores, directories, read_history
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, IMAGES, REPORT_SUFFIX, RUNS, FrozenPlan, plan_path
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.journal import Journal, JournalTask
@@ -25,7 +25,7 @@ from statecore.statedir.work_directory import BACKUP_LINKS_PREFIX
 from tests.unit.jobs.reports import BEGAN, FAILURE, attempt, done, entry, failed, write
 from tests.unit.jobs.support import save_plan
 
-PLAN = RestorePlan(
+PLAN = ReadPlan(
     "orders",
     ProcessingGuarantee.EXACTLY_ONCE_V2,
     tuple(

@@ -14,8 +14,9 @@ import pytest
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.errors import Capacity, Corrupted, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Segmentation, StoreDigest
+from statecore.images.model import StoreDigest
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import build_stage, staging
@@ -26,7 +27,7 @@ from statecore.jobs.pipeline.ranges import RANGE_RESULT, RangeResult
 from statecore.jobs.pipeline.staging import FILES
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.progress import NullProgress
@@ -325,7 +326,7 @@ def test_how_many_workers_there_are_changes_no_byte_of_the_image(tmp_path: Path,
         spans = tuple((one.offset_range.start, one.offset_range.end) for one in results)
         times = {} if of is None else {"retention_ms": of.retention_ms, "segment_interval_ms": of.interval_ms}
         part = PartitionPlan("store", kind, "0_0", CHANGELOG.topic, "id", 0, 0, 600, 600, spans, **times)
-        plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+        plan = ReadPlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
         workers = Workers(count)
         stores = stores_to_build(plan, {("0_0", "store"): results})
         found = build_images(
@@ -360,7 +361,7 @@ def test_merging_is_a_phase_of_its_own_where_there_is_something_to_merge(
     results = tuple(ranges_of(place, tmp_path / "runs", contents(count)))
     spans = tuple((one.offset_range.start, one.offset_range.end) for one in results)
     part = PartitionPlan("store", KIND, "0_0", CHANGELOG.topic, "id", 0, 0, 600, 600, spans)
-    plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+    plan = ReadPlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
     told = Told()
     stores = stores_to_build(plan, {("0_0", "store"): results})
     build_images(Workers(2), "app", stores, place, Path(place.directory), 1 << 20, told, slice_bytes=SLICE)

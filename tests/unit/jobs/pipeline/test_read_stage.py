@@ -16,7 +16,7 @@ from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.pipeline.read_stage import read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.progress import NullProgress
 from statecore.spec.model import ProcessingGuarantee
 
@@ -46,7 +46,7 @@ def part(store: str, task: str, partition: int, *ranges: tuple[int, int]) -> Par
     return PartitionPlan(store, kind, task, topic, "", partition, ranges[0][0], end, end, ranges)
 
 
-PLAN = RestorePlan(
+PLAN = ReadPlan(
     "app",
     ProcessingGuarantee.AT_LEAST_ONCE,
     (

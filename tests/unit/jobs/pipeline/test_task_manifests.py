@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.repository.task_manifest_validation import contradictions_in
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.jobs.published import Shop
@@ -59,7 +59,7 @@ def test_what_a_restore_publishes_of_empty_changelogs_fits_together(
         one, store="names", kind=StoreKind.KEY_VALUE, task="global", topic="names", restored_by_kafka_streams=False
     )
     globals_ = tuple(replace(names, partition=number, end=start + number) for number in range(of_global))
-    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (one, *globals_))
+    plan = ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (one, *globals_))
     made = task_manifests(plan, ReadResult({}, {}), {})
     assert [task_manifest.task for task_manifest in made] == ["0_0", *(["global"] if of_global else [])]
     assert [contradictions_in(task_manifest) for task_manifest in made] == [[]] * len(made)

@@ -21,8 +21,9 @@ from statecore import filesystem
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import BaseDatabases, RunFormat, Segmentation
+from statecore.images.model import BaseDatabases, RunFormat
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging

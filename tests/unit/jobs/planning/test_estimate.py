@@ -16,7 +16,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.images.model import BaseDatabases
 from statecore.images.runs import RunBuilder
 from statecore.jobs.planning.estimate import ROW_BYTES, DiskNeed, disk_need, estimate_of
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.images.changelog import batches
 
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     kind: StoreKind = StoreKind.KEY_VALUE
 
 
-def planned(*parts: Part) -> tuple[RestorePlan, SizeEstimate]:
+def planned(*parts: Part) -> tuple[ReadPlan, SizeEstimate]:
     spans = [OffsetRange("t", number, 0, 1000) for number in range(len(parts))]
     shapes = {
         span.topic_partition: PartitionShape(span, (1000.0,), float(part.mebibytes * MIB - 1000 * ROW_BYTES))
@@ -43,7 +43,7 @@ def planned(*parts: Part) -> tuple[RestorePlan, SizeEstimate]:
         )
         for n, part in enumerate(parts)
     ]
-    return RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, tuple(partitions)), SizeEstimate(shapes, 5 * MIB)
+    return ReadPlan("app", ProcessingGuarantee.AT_LEAST_ONCE, tuple(partitions)), SizeEstimate(shapes, 5 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_small_records_take_more_than_their_keys_and_values() -> None:
     span = OffsetRange("t", 0, 0, 10 * MIB)
     weights = SizeEstimate({span.topic_partition: PartitionShape(span, (10.0 * MIB,), 16.0 * 10 * MIB)}, 80 * MIB)
     part = PartitionPlan("store", StoreKind.KEY_VALUE, "0_0", "t", "", 0, 0, span.end, span.end, ((0, span.end),))
-    plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+    plan = ReadPlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
     assert disk_need(plan, weights, workers=2, memory_budget=2048 * MIB) == DiskNeed(80 * MIB, 400 * MIB, 0)
     besides = disk_need(plan, weights, workers=2, memory_budget=1024 * MIB).besides
     assert besides == 400 * MIB, "memory does not hold them, although it holds their keys and values"

@@ -7,9 +7,9 @@ import pytest
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Segmentation
-from statecore.jobs.planning.plan import RestorePlan, VersionedStart, make_plan
+from statecore.jobs.planning.plan import ReadPlan, VersionedStart, make_plan
 from statecore.jobs.planning.selection import check_partitions
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
@@ -29,7 +29,7 @@ def topic(store_: StoreSpec, partitions: int) -> TopicDescription:
     return TopicDescription(store_.changelog, "id-" + store_.name, partitions, {})
 
 
-def plan_of(spec: ApplicationSpec, offsets: dict[int, LogOffsets], parallelism: int = 2) -> RestorePlan:
+def plan_of(spec: ApplicationSpec, offsets: dict[int, LogOffsets], parallelism: int = 2) -> ReadPlan:
     topics = {each.changelog: topic(each, len(offsets)) for each in spec.stores}
     seen = {TopicPartition(each.changelog, part): log for each in spec.stores for part, log in offsets.items()}
     return make_plan(spec, check_partitions(spec.stores, topics), topics, seen, parallelism=parallelism)
@@ -79,7 +79,7 @@ def test_a_plan_survives_its_json_form_with_the_same_id() -> None:
     plan = plan_of(
         application(store("a"), store("b", 1)), {0: LogOffsets(0, 7, 9), 1: LogOffsets(0, 3_000_000, 3_000_000)}
     )
-    again = RestorePlan.from_json(json.loads(json.dumps(plan.to_json())))
+    again = ReadPlan.from_json(json.loads(json.dumps(plan.to_json())))
     assert again == plan
     assert again.plan_id == plan.plan_id
 
@@ -92,7 +92,7 @@ def test_plans_over_other_offsets_have_other_ids() -> None:
 
 def test_a_plan_of_another_version_is_refused() -> None:
     with pytest.raises(Invalid, match="version 99"):
-        RestorePlan.from_json({"version": 99})
+        ReadPlan.from_json({"version": 99})
 
 
 def test_stores_are_named_by_task_and_partition() -> None:
@@ -109,7 +109,7 @@ def test_the_partitions_of_a_global_store_are_one_image_with_the_next_offset_of_
     (parts,) = plan.stores.values()
     assert plan.stores.keys() == {("global", "g")}
     assert [part.committed_offset for part in parts] == [0, 10, 20]
-    assert RestorePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert ReadPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
 @pytest.mark.parametrize(("versioned", "offset"), [(VersionedStart.HISTORY, -4), (VersionedStart.LATEST, 6)])
@@ -137,4 +137,4 @@ def test_a_store_that_kafka_streams_restores_is_not_read() -> None:
     assert (parts["v"].restored_by_kafka_streams, parts["v"].ranges, parts["v"].tail_left) == (True, (), 0)
     assert (parts["a"].restored_by_kafka_streams, parts["a"].ranges, parts["a"].tail_left) == (False, ((0, 5),), 4)
     assert (parts["v"].start, parts["v"].end, plan.offsets) == (0, 5, 5)
-    assert RestorePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert ReadPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.job_files import DirectoryHome
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.repair.staged_rebuilds import discard_rebuilds
 from statecore.spec.model import ProcessingGuarantee
@@ -16,7 +16,7 @@ from statecore.spec.model import ProcessingGuarantee
 def begun(work: Path, request_id: str, application_id: str) -> Path:
     """A restore that has frozen its plan and staged something; where that lies."""
     home = DirectoryHome(work, work, request_id)
-    plan = RestorePlan(application_id, ProcessingGuarantee.AT_LEAST_ONCE, ())
+    plan = ReadPlan(application_id, ProcessingGuarantee.AT_LEAST_ONCE, ())
     home.save_plan(FrozenPlan(plan, (), 0.0, request_id))
     home.save(ATTEMPT_SUFFIX, b"{}")
     staged = work / plan.plan_id

@@ -14,10 +14,10 @@ from statecore.documents import encode_json
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.context import JobContext
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.job import RestoreJob
-from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import raises
@@ -29,7 +29,7 @@ SPEC = {
     "processing_guarantee": "at_least_once",
     "subtopologies": {"0": {"stores": {"counts": {"kind": "key-value"}}}},
 }
-PLAN = RestorePlan(
+PLAN = ReadPlan(
     "app",
     ProcessingGuarantee.AT_LEAST_ONCE,
     (PartitionPlan("counts", StoreKind.KEY_VALUE, "0_0", TOPIC, "1" * 32, 0, 0, 20, 20, ((0, 20),)),),
@@ -63,11 +63,11 @@ class Delivered:
 
     already_done = "already in place"
 
-    def earlier(self, report: RestoreReport, _: FrozenPlan) -> RestoreReport:
+    def earlier(self, report: ReadReport, _: FrozenPlan) -> ReadReport:
         return report
 
 
-def repeated(state_dir: Path, answer: str | StatecoreError) -> RestoreReport:
+def repeated(state_dir: Path, answer: str | StatecoreError) -> ReadReport:
     """The report of a restore whose earlier attempt has succeeded."""
     request = RestoreRequest(spec=SPEC, state_dir=str(state_dir), request_id="r")
     brokers: Any = Brokers(answer)
@@ -75,7 +75,7 @@ def repeated(state_dir: Path, answer: str | StatecoreError) -> RestoreReport:
     job = RestoreJob(JobContext.open(request, shared_cluster=brokers), engine, None)
     sink: Any = Delivered()
     job.sinks.append(sink)
-    report = RestoreReport("app", PLAN.plan_id, "at_least_once", str(state_dir), 1.0, {}, ()).finish()
+    report = ReadReport("app", PLAN.plan_id, "at_least_once", str(state_dir), 1.0, {}, ()).finish()
     job.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(FrozenPlan(PLAN, (), 0.0, "r")))
     job.home.save(REPORT_SUFFIX, encode_json(report.to_json()))
     return job.run()

@@ -11,7 +11,7 @@ import pytest
 from statecore.errors import Invalid, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.bases.base import DIRECTORY, Base, Refused
-from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, ReadPlan
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates
@@ -24,7 +24,7 @@ from tests.harness.raising import raises
 from tests.unit.statedir.support import KIND, changelog, make_database
 
 KEY = ("0_0", "store")
-PLAN = RestorePlan(
+PLAN = ReadPlan(
     "app",
     ProcessingGuarantee.AT_LEAST_ONCE,
     (PartitionPlan("store", StoreKind.KEY_VALUE, "0_0", "topic", "id", 0, 0, 20, 20, ((0, 20),)),),

@@ -1,7 +1,7 @@
-"""Report of a restore, one entry per store partition: the job's result for people, Airflow and tests.
+"""Report of a restore or a checkpoint, one entry per store partition: the job's result for people, Airflow and tests.
 
-A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
-plan in the application's directory (``statecore/jobs/planning/request_files.py``). Its envelope is that of every job
+A report is one JSON document. It is written to the path given to the job and, after a success, beside the plan in the
+application's directory (``statecore/jobs/planning/request_files.py``). Its envelope is that of every job
 (``statecore/jobs/attempt.py``). Another version is refused; unknown fields are kept (:data:`REPORT`).
 """
 
@@ -19,7 +19,7 @@ from statecore.repository.publication import Published
 
 @dataclass(frozen=True)
 class StoreReport:
-    """One restored store of one task; a global store is one entry over all partitions of its topic.
+    """One store of one task that was read; a global store is one entry over all partitions of its topic.
 
     Attributes:
         partition: of task and changelog; -1 for a global store.
@@ -79,8 +79,8 @@ class StoreReport:
 
 
 @dataclass(frozen=True)
-class RestoreReport:
-    """The result of one restore of one application.
+class ReadReport:
+    """The result of one job that read changelogs of one application.
 
     Attributes:
         plan_id: digest of the plan; equal for a retry of the same request.
@@ -130,7 +130,7 @@ class RestoreReport:
             "seconds": self.seconds,
         }
 
-    def finish(self) -> RestoreReport:
+    def finish(self) -> ReadReport:
         """The report of stores that are in place now."""
         return replace(self, finished=utc_now())
 
@@ -139,7 +139,7 @@ class RestoreReport:
         return REPORT.to_json(self)
 
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> RestoreReport:
+    def from_json(document: Mapping[str, Any]) -> ReadReport:
         """Read a report. Raises ``Invalid`` if it is not one of a success."""
         return REPORT.from_json(document)
 
@@ -147,7 +147,7 @@ class RestoreReport:
 _WHERE = tuple(item.name for item in fields(RanOn))
 
 
-def _to_fields(report: RestoreReport) -> Fields:
+def _to_fields(report: ReadReport) -> Fields:
     document = plain(report)
     where = document.pop("ran_on")
     stores = document.pop("stores")  # last, so that the short fields come first for a reader
@@ -161,7 +161,7 @@ def _nested(document: Fields) -> Fields:
 REPORT = DocumentType(
     "report",
     REPORT_VERSION,
-    RestoreReport,
+    ReadReport,
     "Read it with the release that wrote it.",
     is_open=True,
     form=_to_fields,

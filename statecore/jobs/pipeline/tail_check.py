@@ -15,7 +15,11 @@ from statecore.formats.integers import min_known
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.pipeline.ranges import RangeResult
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
+from statecore.jobs.planning.planned_tails import PlannedTails
+
+TailRuns = Mapping[Key, Sequence[RangeResult]]
+"""What was read above the bases."""
 
 
 class Unsound(NamedTuple):
@@ -36,9 +40,9 @@ class Unsound(NamedTuple):
 
 
 def unsound(
-    plan: RestorePlan,
+    plan: ReadPlan,
     bases: Mapping[Key, Base],
-    runs: Mapping[Key, Sequence[RangeResult]],
+    runs: TailRuns,
     topics: Mapping[str, TopicDescription],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
     finished_ms: int | None,
@@ -68,23 +72,17 @@ def unsound(
     return Unsound.of(refused)
 
 
-def found_unsound(
-    plan: RestorePlan,
-    bases: Mapping[Key, Base],
-    runs: Mapping[Key, Sequence[RangeResult]],
-    topics: Mapping[str, TopicDescription],
-    cluster: Cluster,
-) -> Unsound:
+def found_unsound(planned: PlannedTails, runs: TailRuns, cluster: Cluster) -> Unsound:
     """:func:`unsound`, with the current state of the brokers."""
-    if not bases:
+    if not planned.bases:
         return Unsound.of(())
     finished_ms = cluster.time_ms()
-    now = cluster.describe_topics(topics)
-    return unsound(plan, bases, runs, with_shorter_retention(topics, now), cluster.epoch_ends, finished_ms)
+    topics = with_shorter_retention(planned.topics, cluster.describe_topics(planned.topics))
+    return unsound(planned.plan, planned.bases, runs, topics, cluster.epoch_ends, finished_ms)
 
 
 def truncations(
-    plan: RestorePlan,
+    plan: ReadPlan,
     keys: Iterable[Key],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
 ) -> dict[Key, Reason]:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from statecore.formats.checkpoint import encode_checkpoint, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.diff.plan import DiffPlanner
+from statecore.jobs.diff.planner import DiffPlanner
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.doctor.stored import offsets, write_database

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.doctor.row_reader import aligned_by_key, check_families, current_rows, layers
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.jobs.diff.row_reader import aligned_by_key, check_families, current_rows, layers
 from statecore.statedir.readonly_database import Database
 from tests.harness.raising import raises
 from tests.unit.doctor.stored import Rows, offsets, write_database

@@ -16,8 +16,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
-from statecore.jobs.bases.planned_tails import PlannedTails, check_unchanged, topics_of, valid_bases
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
+from statecore.jobs.planning.planned_tails import PlannedTails, check_unchanged, topics_of, valid_bases
 from statecore.jobs.planning.request_files import FROZEN_PLAN, FrozenPlan
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import raises
@@ -72,7 +72,7 @@ def valid(
     *plan: PartitionPlan, found: Mapping[Key, Base] | None = None, brokers: Brokers | None = None, age: float = 0.0
 ) -> dict[Key, Base] | str:
     if found is None:
-        stores = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan).stores
+        stores = ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan).stores
         found = {key: base_of(*parts) for key, parts in stores.items()}
     return valid_bases(
         cluster(brokers), frozen(*plan, age=age), topics_of(cluster(), frozen(*plan).plan), Candidates(found)
@@ -80,7 +80,7 @@ def valid(
 
 
 def frozen(*plan: PartitionPlan, age: float = 0.0, **more: Any) -> FrozenPlan:
-    of = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan)
+    of = ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan)
     return FrozenPlan(of, (0,), 0.0, "one", broker_read_at_ms=10 * HOUR - int(age * 1000), **more)
 
 
@@ -168,7 +168,7 @@ def test_a_frozen_plan_has_codes_and_values_of_refused_bases() -> None:
 def test_a_plan_of_another_topic_is_refused_and_one_of_a_topic_without_id_is_not() -> None:
     def check(topic_id: str) -> None:
         part = replace(planned(), topic_id=topic_id)
-        plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+        plan = ReadPlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
         check_unchanged(plan, topics_of(cast(Cluster, Brokers()), plan))
 
     for same in ("a" * 32, "", "0" * 32):

@@ -10,8 +10,8 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets
-from statecore.jobs.bases.planned_tails import covers, why_stale
 from statecore.jobs.planning.plan import VersionedStart
+from statecore.jobs.planning.planned_tails import covers, why_stale
 from statecore.jobs.planning.planner import plan_reads
 from statecore.jobs.planning.request_files import FrozenPlan, load_plan
 from statecore.jobs.restore.request import RestoreRequest

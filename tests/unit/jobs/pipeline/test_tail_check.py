@@ -13,9 +13,9 @@ from statecore.changelog.soundness import BaseEnd
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key
-from statecore.jobs.bases.tail_check import Unsound, truncations, unsound
 from statecore.jobs.pipeline.ranges import RangeResult
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.pipeline.tail_check import Unsound, truncations, unsound
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.spec.model import ProcessingGuarantee
 
 CHANGELOG = TopicPartition("changelog", 0)
@@ -49,7 +49,7 @@ def checked(
     segments: frozenset[int | None] = frozenset([None]),
 ) -> Unsound:
     part = replace(PART, leader_epoch=epoch, delete_retention_ms=planned_ms)
-    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+    plan = ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
     spans = [OffsetRange("changelog", 0, start, end) for start, end in PART.ranges]
     results = tuple(
         RangeResult("0_0", "store", span, (), seen, 0.0, {}, {}) for span, seen in zip(spans, statistics, strict=False)
@@ -177,7 +177,7 @@ def test_a_problem_of_one_partition_is_the_reason_for_all(order: tuple[int, int]
         for number, one in seen.items()
     ]
     key = ("global", "store")
-    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, parts)
+    plan = ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, parts)
     base = Base("newest", ends, frozenset([None]))
     found = unsound(plan, {key: base}, {key: results}, {"changelog": TOPIC}, lambda _: {}, 10**12)
     (refused,) = found.refused
@@ -186,7 +186,7 @@ def test_a_problem_of_one_partition_is_the_reason_for_all(order: tuple[int, int]
 
 
 def test_truncations_are_reported_of_the_requested_stores() -> None:
-    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (replace(PART, leader_epoch=4),))
+    plan = ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (replace(PART, leader_epoch=4),))
     assert list(truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 299))) == [KEY]
     assert truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 300)) == {}
     assert truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, None)) == {}

@@ -1,4 +1,4 @@
-"""Reports of a restore: attempt, older versions, and unknown fields."""
+"""Reports of a restore or a checkpoint: attempt, older versions, and unknown fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statecore.errors import Invalid
 from statecore.jobs.attempt import REPORT_VERSION, Attempt
 from statecore.jobs.engine.protocol import RanOn
 from statecore.jobs.history.report_head import ReportError, ReportHead, ReportOutcome, read_head, read_partitions
-from statecore.jobs.restore.report import REPORT, RestoreReport, StoreReport
+from statecore.jobs.read_report import REPORT, ReadReport, StoreReport
 from tests.harness.raising import raises
 from tests.unit.jobs.reports import attempt, done, entry, failed
 
@@ -43,8 +43,8 @@ STORE = StoreReport(
 )
 
 
-def report(**fields: object) -> RestoreReport:
-    return RestoreReport("orders", "p", "at_least_once", "/s", 1.0, {"read": 0.5}, (STORE,), **fields)  # type: ignore[arg-type]
+def report(**fields: object) -> ReadReport:
+    return ReadReport("orders", "p", "at_least_once", "/s", 1.0, {"read": 0.5}, (STORE,), **fields)  # type: ignore[arg-type]
 
 
 def test_a_report_says_version_instance_maker_and_times() -> None:
@@ -54,7 +54,7 @@ def test_a_report_says_version_instance_maker_and_times() -> None:
         "orders", "one", "/s", "kafka"
     ]  # fmt: skip
     assert list(document)[-1] == "stores"
-    assert RestoreReport.from_json(document).to_json() == document
+    assert ReadReport.from_json(document).to_json() == document
 
 
 def vars_of(tried: Attempt) -> dict[str, object]:
@@ -64,7 +64,7 @@ def vars_of(tried: Attempt) -> dict[str, object]:
 def test_a_report_with_fields_of_a_later_release_can_be_read_back() -> None:
     later = {**report().to_json(), "weather": "fine"}
     later["stores"] = [{**later["stores"][0], "mood": "good"}]
-    assert RestoreReport.from_json(later) == report()
+    assert ReadReport.from_json(later) == report()
 
 
 def test_a_report_that_is_written_again_keeps_what_a_later_release_has_added() -> None:
@@ -79,7 +79,7 @@ def test_a_report_that_is_written_again_keeps_what_a_later_release_has_added() -
 def test_a_report_of_another_version_is_refused_by_name(version: object) -> None:
     document = {**report().to_json(), "version": version}
     with raises(Invalid, "format-unsupported"):
-        RestoreReport.from_json(document)
+        ReadReport.from_json(document)
     for other in (document, {**attempt(1).begun(), "version": version}, {**failed(attempt(1)), "version": version}):
         with pytest.raises(ReportError, match=f"has version {version}, and this release supports 2"):
             read_head(other)
@@ -89,7 +89,7 @@ def test_a_report_that_lacks_what_every_report_says_is_refused() -> None:
     for name in ("plan_id", "stores"):
         document = {field: value for field, value in report().to_json().items() if field != name}
         with pytest.raises(Invalid, match=name):
-            RestoreReport.from_json(document)
+            ReadReport.from_json(document)
 
 
 def test_an_attempt_resolves_the_state_directory(tmp_path: Path) -> None:
@@ -142,14 +142,14 @@ def test_a_global_store_shows_the_next_offset_of_each_partition() -> None:
 
 def test_where_a_job_ran_is_part_of_the_document_and_comes_back() -> None:
     ran_on = RanOn("spark://m:7077", 3, ("a", "b"))
-    report = RestoreReport("orders", "plan", "at_least_once", "/state", 1.5, {"read": 1.0}, (), ran_on=ran_on)
+    report = ReadReport("orders", "plan", "at_least_once", "/state", 1.5, {"read": 1.0}, (), ran_on=ran_on)
     document = json.loads(json.dumps(report.to_json()))
     assert (document["master"], document["executors"], document["hosts"]) == ("spark://m:7077", 3, ["a", "b"])
-    assert RestoreReport.from_json(document) == report
+    assert ReadReport.from_json(document) == report
 
 
 def test_a_report_of_an_earlier_release_says_nothing_of_it() -> None:
-    document = RestoreReport("orders", "plan", "at_least_once", "/state", 1.5, {}, ()).to_json()
+    document = ReadReport("orders", "plan", "at_least_once", "/state", 1.5, {}, ()).to_json()
     for name in ("master", "executors", "hosts"):
         del document[name]
-    assert RestoreReport.from_json(document).ran_on == RanOn()
+    assert ReadReport.from_json(document).ran_on == RanOn()

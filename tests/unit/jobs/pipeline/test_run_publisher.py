@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statecore.images.model import RunFile, RunFormat
-from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
+from statecore.jobs.pipeline.run_publisher import ApplicationAddress, Publisher
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
 from statecore.repository.repository import object_store_of

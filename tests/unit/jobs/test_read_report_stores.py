@@ -6,7 +6,7 @@ from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.images.model import Image
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.ranges import RangeResult
-from statecore.jobs.restore.report_stores import cpu_of, work_of
+from statecore.jobs.read_report_stores import cpu_of, work_of
 
 KEY = ("0_0", "orders")
 WALL = {"fetch": 8.0, "decode": 4.0, "collect": 2.0, "write": 1.0}

@@ -1,4 +1,4 @@
-"""Base databases of an image: directories that exist, or databases made of links to downloaded files."""
+"""Bases of an image: directories that exist, or databases made of links to downloaded files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from statecore.filesystem import file_sha256, is_unmodified, link_or_copy
 from statecore.formats.offsets import next_offset
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base_database import BaseDirectory, BaseFiles
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.store_to_build import BaseDirectory, BaseFiles, StoreToBuild
+from statecore.jobs.pipeline.store_to_build import StoreToBuild
 from statecore.objectstore.base import Blobs
 from statecore.statedir.database_state import read_database_state
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from statecore.images.linked_bases import ImageBases
 
 
-def base_databases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | None:
+def image_bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | None:
     """The databases below the runs: existing directories, or links to downloaded files."""
     from statecore.images.linked_bases import ImageBase, ImageBases
 

@@ -9,7 +9,8 @@ import pytest
 
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Run, RunFormat
-from statecore.jobs.compact.plan import Merge, planned_merges
+from statecore.jobs.compact.plan import Merge
+from statecore.jobs.compact.planner import planned_merges
 from statecore.repository.manifest import (
     BaseFile,
     Extent,

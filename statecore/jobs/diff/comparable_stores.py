@@ -1,4 +1,4 @@
-"""Which stores can be compared with their changelogs, and the limits of that comparison."""
+"""Which stores can be compared with their changelogs, and notes on how far."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _why_not(spec: ApplicationSpec, key: Key) -> str:
     return ""
 
 
-def limits(context: JobContext[DiffRequest], spec: ApplicationSpec, stores: StoreOffsets) -> Iterator[str]:
-    """Limits of the comparison, as notes for the operator."""
+def comparison_notes(context: JobContext[DiffRequest], spec: ApplicationSpec, stores: StoreOffsets) -> Iterator[str]:
+    """How far the stores can be compared, as notes for the operator."""
     changelogs = {key: found.changelog for key in stores if (found := declared_at(spec, *key)) is not None}
     offsets = {
         key: {part: at for part, at in one.offsets.items() if part.topic == changelogs[key]}

@@ -1,8 +1,7 @@
-"""Build report entries from the results of a restore's tasks."""
+"""Build report entries from the results of the tasks that read changelogs."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
@@ -14,33 +13,34 @@ from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.version_tasks import VersionResult
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.jobs.restore.report import RestoreReport, StoreReport
+from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
+from statecore.jobs.read_report import ReadReport, StoreReport
 
 
 def job_report(
     job: Job,
-    plan: RestorePlan | None,
+    plan: ReadPlan | None,
     read: ReadResult,
     images: Mapping[Key, ImageResult] = MappingProxyType({}),
     *,
     parts: Mapping[Key, Sequence[PartitionPlan]] = MappingProxyType({}),
     **fields: Any,
-) -> RestoreReport:
+) -> ReadReport:
     """Report of a job that has read changelogs; ``parts`` are partitions of stores that differ from the plan's."""
     stores = {} if plan is None else plan.stores
-    return RestoreReport(
+    return ReadReport(
         **asdict(job.attempt),
         plan_id="" if plan is None else plan.plan_id,
         processing_guarantee=str(job.spec.processing_guarantee),
-        seconds=time.monotonic() - job.began,
-        phases=dict(job.phases),
+        seconds=job.phases.elapsed,
+        phases=dict(job.phases.wall),
         stores=tuple(
             store_report(parts.get(key, of), read.runs.get(key, ()), images.get(key), read.versions.get(key))
             for key, of in sorted(stores.items())
         ),
         work=work_of(read.runs, images),
-        cpu=cpu_of(read.runs, images) | {name: round(job.cpu[name], 3) for name in job.cpu.keys() & {"place"}},
+        cpu=cpu_of(read.runs, images)
+        | {name: round(job.phases.cpu[name], 3) for name in job.phases.cpu.keys() & {"place"}},
         ran_on=job.ran_on,
         **fields,
     )

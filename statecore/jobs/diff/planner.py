@@ -8,18 +8,17 @@ from pathlib import Path
 from statecore.dump.dump import kind_of
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import offsets_by_name
-from statecore.images.model import Segmentation
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.diff.compare import DiffSide, DiffTask
 from statecore.jobs.diff.reference import Reference
 from statecore.jobs.diff.request import DiffRequest
-from statecore.spec.model import ApplicationSpec
+from statecore.spec.model import ApplicationSpec, segmentation_of
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, read_stopped_store_offsets
 from statecore.statedir.store_places import StorePlace, changelog_at, declared_at, store_places, suggest_names
-from statecore.tasks.partial_deletion import segmentation_of
 
 _NO_STORE = StoppedStoreOffsets()
 

@@ -14,11 +14,12 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, RunFile
 from statecore.images.runs import RunBuilder
+from statecore.jobs.bases.base_database import BaseDirectory
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
-from statecore.jobs.pipeline.store_to_build import AppliedRuns, BaseDirectory, StoreToBuild
+from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.verify_image import verify_image

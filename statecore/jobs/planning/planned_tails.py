@@ -7,7 +7,7 @@ passed an end, the application cannot continue from there and, under exactly-onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,10 +19,8 @@ from statecore.errors import Invalid
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import Base, Key, Refused
-from statecore.jobs.bases.tail_check import Unsound, found_unsound
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.pipeline.ranges import RangeResult
-from statecore.jobs.planning.plan import PartitionPlan, PlanRequest, RestorePlan, is_restored_by_kafka_streams
+from statecore.jobs.planning.plan import PartitionPlan, PlanRequest, ReadPlan, is_restored_by_kafka_streams
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import select_stores
 from statecore.spec.model import ApplicationSpec, StoreSpec, retention_of, segment_interval_of
@@ -46,17 +44,13 @@ class PlannedTails:
     is_resumed: bool = False
 
     @property
-    def plan(self) -> RestorePlan:
+    def plan(self) -> ReadPlan:
         return self.frozen.plan
 
     @property
     def not_newest(self) -> frozenset[Key]:
         """Stores for which the newest snapshot was refused, so that its ends are not valid."""
         return frozenset(one.key for one in self.refused if one.base == self.frozen.newest_snapshot)
-
-    def unsound(self, runs: Mapping[Key, Sequence[RangeResult]], cluster: Cluster) -> Unsound:
-        """The bases that turn out unsound now that their tails have been read."""
-        return found_unsound(self.plan, self.bases, runs, self.topics, cluster)
 
 
 class NamedBases(Protocol):
@@ -66,7 +60,7 @@ class NamedBases(Protocol):
         """The base of a store; ``None`` if it is not available any more."""
 
 
-def topics_of(cluster: Cluster, plan: RestorePlan) -> dict[str, TopicDescription]:
+def topics_of(cluster: Cluster, plan: ReadPlan) -> dict[str, TopicDescription]:
     """The changelogs of a plan as they are now. Raises as :meth:`Cluster.describe_topics`."""
     return cluster.describe_topics(sorted({part.topic for part in plan.partitions}))
 
@@ -139,7 +133,7 @@ def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescriptio
     )
 
 
-def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:
+def check_unchanged(plan: ReadPlan, topics: Mapping[str, TopicDescription]) -> None:
     """Refuse a frozen plan whose topics were recreated. Raises ``Invalid``."""
     changed = sorted(
         {part.topic for part in plan.partitions if not is_same_topic(topics[part.topic].topic_id, part.topic_id)}

@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.migrate.plan import foreign_offsets
+from statecore.jobs.migrate.planner import foreign_offsets
 from statecore.spec.reader import parse_spec
 from tests.golden.directories import golden_directories
 

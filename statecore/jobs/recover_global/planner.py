@@ -15,7 +15,7 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.releases import CURRENT, GLOBAL, PLAIN_PARENT
 from statecore.jobs.context import JobContext
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
-from statecore.jobs.repair.plan import RepairPlanner
+from statecore.jobs.repair.planner import RepairPlanner
 from statecore.jobs.repair.request import RepairRequest
 from statecore.spec.model import StoreSpec
 
