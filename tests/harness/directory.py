@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rocksdict import AccessType, Options, Rdict
@@ -55,6 +56,16 @@ def read_database(path: Path) -> Families:
             return {name: list(database.get_column_family(name).items()) for name in names}
         finally:
             database.close()
+
+
+def copy_of_open(path: Path, to: Path) -> Path:
+    """Copies a database that is open, as a kill leaves it; RocksDB may be deleting its old logs."""
+
+    def copied(source: str, target: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.copy2(source, target)
+
+    return Path(shutil.copytree(path, to, ignore=shutil.ignore_patterns("LOCK"), copy_function=copied))
 
 
 def files(directory: Path) -> dict[str, int]:

@@ -19,6 +19,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.directory import copy_of_open
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 WINDOWED = {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}
@@ -145,7 +146,7 @@ def test_one_that_was_not_closed_may_be_of_a_class_that_wraps_a_store_of_kafka_s
     with RocksDBStore(path.with_name("open"), StoreKind.KEY_VALUE, create=True) as store:
         store.commit({CHANGELOG: 5})
         store.flush()
-        shutil.copytree(path.with_name("open"), path)
+        copy_of_open(path.with_name("open"), path)
     shutil.rmtree(path.with_name("open"))
     assert found(directory, spec("custom")) == []
     assert found(directory, spec("in-memory")) == ["s"]

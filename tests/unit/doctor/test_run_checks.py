@@ -19,7 +19,7 @@ from tests.harness.damage_functions import PLAIN
 
 
 @pytest.fixture
-def sight(tmp_path):
+def inspection(tmp_path):
     """A directory in which one store is missing in one task, and another in all."""
     application = unpacked(AT_LEAST_ONCE, tmp_path)
     shutil.rmtree(application / "0_0/rocksdb" / PLAIN)
@@ -29,21 +29,25 @@ def sight(tmp_path):
     return read_inspection(directory, spec=parse_spec(golden_directories()[AT_LEAST_ONCE].spec))
 
 
-def absent(sight):
-    _, beyond = run_checks(sight, CheckContext(AT_LEAST_ONCE, spec=sight.spec))
+def absent(inspection):
+    _, beyond = run_checks(inspection, CheckContext(AT_LEAST_ONCE, spec=inspection.spec))
     return {(one.task, one.store) for one in beyond if one.code == "store-absent"}
 
 
-def test_directories_come_and_go_while_the_application_runs(sight):
-    assert ("0_0", PLAIN) in absent(sight)
-    assert STAMPED in {store for _, store in absent(sight)}
-    busy = tuple(replace(store, in_use=True) for store in sight.stores)
-    assert absent(replace(sight, holder=Holder(7, "java"), stores=busy)) == set()
+def test_directories_come_and_go_while_the_application_runs(inspection):
+    assert ("0_0", PLAIN) in absent(inspection)
+    assert STAMPED in {store for _, store in absent(inspection)}
+    busy = tuple(replace(store, in_use=True) for store in inspection.stores)
+    assert absent(replace(inspection, holder=Holder(7, "java"), stores=busy)) == set()
 
 
-def test_a_task_with_an_open_store_has_no_missing_stores(sight):
+def test_a_task_with_an_open_store_has_no_missing_stores(inspection):
     holder = Holder(7, "python")
-    of_one = [replace(store, in_use=True, holder=holder) if store.task == "0_0" else store for store in sight.stores]
-    assert not {task for task, _ in absent(replace(sight, stores=tuple(of_one)))} & {"", "0_0"}
-    of_other = [replace(store, in_use=True, holder=holder) if store.task == "0_1" else store for store in sight.stores]
-    assert ("0_0", PLAIN) in absent(replace(sight, stores=tuple(of_other)))
+    of_one = [
+        replace(store, in_use=True, holder=holder) if store.task == "0_0" else store for store in inspection.stores
+    ]
+    assert not {task for task, _ in absent(replace(inspection, stores=tuple(of_one)))} & {"", "0_0"}
+    of_other = [
+        replace(store, in_use=True, holder=holder) if store.task == "0_1" else store for store in inspection.stores
+    ]
+    assert ("0_0", PLAIN) in absent(replace(inspection, stores=tuple(of_other)))

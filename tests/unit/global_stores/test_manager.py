@@ -22,6 +22,7 @@ from statecore.metrics import Instrument, NullMetrics, Tags
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.case_selection import one_of, three_of
+from tests.harness.directory import copy_of_open
 from tests.unit.changelog.build import Record, batch
 from tests.unit.changelog.scripted import CLOSE, Part
 from tests.unit.global_stores.global_world import STORE, TOPIC, World, log, poll_until, rows
@@ -200,7 +201,7 @@ def not_closed(world: World) -> None:
     (world.live / "statecore-witness").unlink()
     with RocksDBStore(world.live, StoreKind.KEY_VALUE) as store:
         store.flush()
-        shutil.copytree(world.live, world.state_dir / "copy")
+        copy_of_open(world.live, world.state_dir / "copy")
     shutil.rmtree(world.live)
     (world.state_dir / "copy" / "statecore-witness").unlink(missing_ok=True)
     (world.state_dir / "copy").rename(world.live)

@@ -27,6 +27,7 @@ from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import databases_of
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.directory import copy_of_open
 from tests.harness.raising import raises
 from tests.unit.templates import TEMPLATES
 
@@ -86,7 +87,7 @@ def _make_template(offsets: Offsets, closed: bool, rows: int, kind: StoreKind) -
         return path
     store.flush()
     copy = path.with_name("unclean")
-    shutil.copytree(path, copy)
+    copy_of_open(path, copy)
     store.close()
     (copy / "rocksdict-config.json").unlink(missing_ok=True)
     return copy

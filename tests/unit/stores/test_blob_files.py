@@ -19,7 +19,7 @@ from statecore.statedir.database_state import read_database_state
 from statecore.statedir.readonly_database import Database
 from statecore.statedir.task_layout import Segment
 from statecore.stores.rocksdb import files as rocksdb_files
-from statecore.stores.rocksdb import manifest_guard as rocksdb_witness
+from statecore.stores.rocksdb import manifest_guard
 from statecore.stores.rocksdb.checkpoint import named_files, take_checkpoint
 from statecore.stores.rocksdb.files import live_files, manifest_of, sst_formats
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -166,7 +166,7 @@ def test_a_database_with_unknown_files_is_not_opened_for_writing(store: Path, mo
         raise ValueError("tag 999 of a version edit")
 
     monkeypatch.setattr(rocksdb_files, "read_manifest", not_understood)
-    monkeypatch.setattr(rocksdb_witness, "read_manifest", not_understood)
+    monkeypatch.setattr(manifest_guard, "read_manifest", not_understood)
     before = {file.name: file.read_bytes() for file in store.iterdir()}
     with raises(Invalid, "manifest-unsupported"):
         RocksDBStore(store, KIND).open()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.stores.rocksdb import manifest_guard as rocksdb_witness
+from statecore.stores.rocksdb import manifest_guard
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 from tests.harness.case_selection import one_of
@@ -140,15 +140,15 @@ def check_merging(directory: Path, kills: int, seed: int) -> int:
                     assert acknowledged == 0
                     continue
                 shutil.copytree(path, copy)
-                sight = rocksdb_witness._inspect(copy, copy)
-                assert sight is not None
-                unnamed += bool(sight.unlisted)
+                inspected = manifest_guard._inspect(copy, copy)
+                assert inspected is not None
+                unnamed += bool(inspected.unlisted)
                 whole = acknowledged > 0  # a store of which nobody knows is opened as one in the making
                 with RocksDBStore(copy, KIND, exactly_once=whole, create_if_missing=not whole) as store:
                     offset = store.committed_offset(CHANGELOG) or 0
                     assert offset >= acknowledged
                     assert dict(store.all()) == (dict.fromkeys(KEYS, b"%d" % offset + PADDING) if offset else {})
-                assert not (copy / rocksdb_witness.LOST_DIRECTORY).exists()
+                assert not (copy / manifest_guard.LOST_DIRECTORY).exists()
                 shutil.rmtree(copy)
     assert acknowledged > 0
     return unnamed

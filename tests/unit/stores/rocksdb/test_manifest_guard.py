@@ -23,6 +23,7 @@ from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
 from tests.harness.case_selection import one_of
+from tests.harness.directory import copy_of_open
 from tests.harness.raising import raises
 from tests.harness.syncing import synced_paths
 from tests.unit.stores.rocksdb.test_store import sst
@@ -61,7 +62,7 @@ def contents(path: Path, *, read_only: bool = False) -> tuple[set[bytes | None],
 
 def copied(path: Path, to: Path) -> Path:
     shutil.rmtree(to, ignore_errors=True)
-    return Path(shutil.copytree(path, to, ignore=shutil.ignore_patterns("LOCK")))
+    return copy_of_open(path, to)
 
 
 def check_lengths(whole: Path, tmp_path: Path, offset: int, lengths: range) -> int:

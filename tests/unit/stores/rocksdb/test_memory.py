@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb.memory import memory_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability, MemorySettings, StoreSettings
+from tests.harness.directory import copy_of_open
 from tests.unit.stores.rocksdb.test_store import sst
 
 PLAIN = StoreKind.KEY_VALUE
@@ -146,7 +146,7 @@ def test_a_flush_for_others_does_not_hide_that_rows_are_ahead_of_their_offset(
         assert noting.wait(300)
         store.ingest([sst(tmp_path / "run.sst", {b"ahead": b"of offset 1"})])
         flusher.join()
-        killed = shutil.copytree(tmp_path / "db", tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK"))
+        killed = copy_of_open(tmp_path / "db", tmp_path / "killed")
     with pytest.raises(Corrupted, match="may be ahead"):
         RocksDBStore(killed, PLAIN, exactly_once=True).open()
 
