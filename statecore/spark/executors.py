@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
 
 WAIT_SECONDS = 120.0
-"""How long a cluster may take to provide the first executor; ``spark.scheduler.maxRegisteredResourcesWaitingTime``
-overrides it.
-"""
+"""How long a cluster may take to provide the first executor."""
 
 MORE_EXECUTORS_SECONDS = 2.0
 """How long to wait for a further executor after the last one."""
 
 EXPECTED_SECONDS = 20.0
-"""The same if the configuration asks for a number of executors or cores."""
+"""The same if the configuration asks for a number of executors or cores.
+
+``spark.scheduler.maxRegisteredResourcesWaitingTime`` overrides this wait and that for the first executor.
+"""
 
 _POLL_SECONDS = 0.1
 
@@ -65,7 +66,8 @@ def await_executors(context: SparkContext) -> None:
     """Wait until a cluster has provided executors; returns at once in local mode."""
     if is_local(context.master):
         return
-    limit = _seconds(context, "spark.scheduler.maxRegisteredResourcesWaitingTime", WAIT_SECONDS)
+    limit = _waiting_time(context, WAIT_SECONDS)
+    expected = _waiting_time(context, EXPECTED_SECONDS)
     # Under dynamic allocation there may be no executor before there is a job.
     _in_background(lambda: context._jsc.parallelize([0], 1).count())
     began = last = time.monotonic()
@@ -74,7 +76,7 @@ def await_executors(context: SparkContext) -> None:
         now, found = time.monotonic(), len(executors_of(context))
         if found > count:
             count, last = found, now
-        waited = EXPECTED_SECONDS if any(_asked_for(context)) else MORE_EXECUTORS_SECONDS
+        waited = expected if any(_asked_for(context)) else MORE_EXECUTORS_SECONDS
         if (count and now - last >= waited) or _all_there(context, count):
             return
         if not count and now - began > limit:
@@ -120,7 +122,8 @@ def _all_there(context: SparkContext, count: int) -> bool:
     return count > 0 and (0 < instances <= count or 0 < cores <= slots)
 
 
-def _seconds(context: SparkContext, name: str, default: float) -> float:
+def _waiting_time(context: SparkContext, default: float) -> float:
+    name = "spark.scheduler.maxRegisteredResourcesWaitingTime"
     if context._conf.get(name) is None:
         return default
     return int(context._jsc.sc().conf().getTimeAsMs(name)) / 1000
