@@ -131,3 +131,14 @@ def test_a_file_that_is_missing_or_none_is_damage(copy: Path) -> None:
     file.write_bytes(data[:-8] + bytes(8))
     with pytest.raises(Corrupted, match="footer"):
         sst_formats(copy)
+
+
+def test_a_database_that_could_not_be_opened_is_not_locked(copy: Path) -> None:
+    current = (copy / "CURRENT").read_bytes()
+    (copy / "CURRENT").unlink()
+    (copy / "CURRENT").write_bytes(b"MANIFEST-000999\n")
+    with pytest.raises(Corrupted), ChangedDatabase(copy, 6):
+        pass
+    (copy / "CURRENT").write_bytes(current)
+    with ChangedDatabase(copy, 6) as opened:
+        assert opened.families
