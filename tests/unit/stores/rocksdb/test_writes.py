@@ -137,8 +137,9 @@ def test_a_database_that_could_not_be_opened_is_not_locked(copy: Path) -> None:
     current = (copy / "CURRENT").read_bytes()
     (copy / "CURRENT").unlink()
     (copy / "CURRENT").write_bytes(b"MANIFEST-000999\n")
-    with pytest.raises(Corrupted), ChangedDatabase(copy, 6):
+    refused = ChangedDatabase(copy, 6)
+    with pytest.raises(Corrupted), refused:
         pass
     (copy / "CURRENT").write_bytes(current)
     with ChangedDatabase(copy, 6) as opened:
-        assert opened.families
+        assert opened is not refused
