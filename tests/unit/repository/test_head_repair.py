@@ -147,6 +147,16 @@ def test_a_head_of_another_repository_is_recreated(lost: Lost, tmp_path: Path) -
     assert plan.head.generation == 4, "above what the copied head said"
 
 
+@pytest.mark.parametrize("generation", [-1, 1 << 53, "7", True, None])
+def test_an_impossible_generation_of_a_damaged_head_is_ignored(lost: Lost, generation: object) -> None:
+    snapshots = lost.publish(10, 20)
+    document = parse_json(lost.head_file.read_bytes())
+    lost.head_file.write_bytes(encode_json({**document, "generation": generation}))
+    plan = lost.repaired()
+    assert names(plan.head) == snapshots
+    assert plan.head.generation == 3
+
+
 def test_unreadable_snapshots_of_a_head_are_left_out(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
     document = parse_json(lost.head_file.read_bytes())

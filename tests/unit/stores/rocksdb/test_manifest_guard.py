@@ -363,3 +363,20 @@ def test_under_exactly_once_a_store_whose_rows_may_be_ahead_is_refused_with_the_
     assert ("ingested" in raised.value.what) == (why == "ingested")
     with RocksDBStore(killed, KIND) as opened:
         assert opened.committed_offset(CHANGELOG) is not None, "at-least-once takes it"
+
+
+def test_what_at_least_once_opens_stays_refused_under_exactly_once_until_it_is_closed(tmp_path: Path) -> None:
+    """Its rows may be ahead of its offset, also after further commits."""
+    store = lived(tmp_path / "db", close=False, merges=False)
+    killed = copied(tmp_path / "db", tmp_path / "killed")
+    store.close()
+    (killed / RECORD_FILE).unlink()
+    with RocksDBStore(killed, KIND) as opened:
+        opened.put(b"k0", b"more")
+        opened.commit({CHANGELOG: 100})
+        opened.flush()
+        again = copied(killed, tmp_path / "again")
+    with raises(Corrupted, "not-closed-cleanly"):
+        RocksDBStore(again, KIND, exactly_once=True).open()
+    with RocksDBStore(killed, KIND, exactly_once=True) as closed:
+        assert closed.committed_offset(CHANGELOG) == 100
