@@ -19,7 +19,7 @@ def check_damage(store: StoreView, task: TaskView, context: CheckContext) -> lis
         if store.in_use or one.broken:
             pass
         elif one.lost_end:
-            what = f"{one.name} has lost the end of its MANIFEST: {one.lost_end}"
+            what = f"{_segment(store, one)}the MANIFEST has lost its end: {one.lost_end}"
             found.append(_manifest(store, one, Severity.LOSS, what))
         elif one.unnamed:
             found.append(_unnamed(store, one, task, context))
@@ -43,10 +43,15 @@ def _broken(store: StoreView, database: DatabaseView) -> Finding:
     )
 
 
+def _segment(store: StoreView, database: DatabaseView) -> str:
+    """The beginning of a sentence about one database; store and tasks are put before it where it is printed."""
+    return f"{database.name}: " if store.segmented else ""
+
+
 def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: CheckContext) -> Finding:
     """SST files that the MANIFEST does not name. Without offsets inside, nothing tells whether that is right."""
     files = number_of(len(database.unnamed), "SST file")
-    what = f"{database.name} has {files} that its MANIFEST does not name ({shortened_list([*database.unnamed], 5)})"
+    what = f"{_segment(store, database)}{files} not named by the MANIFEST ({shortened_list([*database.unnamed], 5)})"
     if database.has_offsets_family:
         what += (
             ", as a kill in a flush or a compaction leaves them; offset and status exist, so RocksDB deletes them "

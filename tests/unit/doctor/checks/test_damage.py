@@ -54,6 +54,7 @@ def test_an_older_database_with_an_extra_file_is_not_reported_sound(tmp_path):
     assert worse(seen) == {("manifest-truncated", "warning", "0_0", PLAIN)}
     (what,) = [one.what for one in seen.findings if one.code == "manifest-truncated"]
     assert "000099.sst" in what
+    assert not what.startswith(PLAIN), "or it would be printed without its tasks"
     assert "rightly" not in what
 
 
