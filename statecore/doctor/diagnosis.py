@@ -246,11 +246,11 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
     beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
     without_changelog = check_unlogged(reading.stores, reading.tasks, beyond, context)
     of_unlogged = {(one.task, one.store): one for one in without_changelog}
-    stores_judged = tuple(
+    checked_stores = tuple(
         replace(store, findings=(*found, *_as_list(of_unlogged.get((store.task, store.store)))))
         for store, found in zip(reading.stores, of_stores, strict=True)
     )
-    return stores_judged, beyond
+    return checked_stores, beyond
 
 
 def _is_transient(finding: Finding, reading: DirectoryReading) -> bool:

@@ -1,7 +1,7 @@
 """How an application is configured: its guarantee, transactional state stores, and the protocol of its group.
 
-The judges of statecore run in every ``Mode``: ``make test`` in ``COVERING``, in which each setting has each of its
-values once, ``make test-full`` in all of ``MODES``.
+Tests with real applications run in every ``Mode``: ``make test`` in ``COVERING``, in which each setting has each of
+its values once, ``make test-full`` in all of ``MODES``.
 """
 
 from __future__ import annotations

@@ -162,16 +162,16 @@ def test_what_kafka_streams_wrote_is_of_its_own_log(tmp_path: Path, case: str) -
 MANY = [b"key-%d" % n for n in range(MIN_KEYS)]
 
 
-def judged(shown: Sequence[Comparison], later: LaterRecords = NONE, **of_newest: Any) -> list[bytes]:
+def proven(shown: Sequence[Comparison], later: LaterRecords = NONE, **of_newest: Any) -> list[bytes]:
     keys = [b"key-%d" % n for n in range(len(shown))]
     seen = newest(*((key, b"v") for key in keys), **of_newest)
     return [one.key for one in proof(seen, dict(zip(keys, shown, strict=True)), later)]
 
 
 def test_rows_of_no_record_prove_another_log() -> None:
-    assert judged([Comparison.FOREIGN] * MIN_KEYS) == MANY
-    assert judged([Comparison.MISSING] * MIN_KEYS) == MANY
-    assert judged([Comparison.FOREIGN, Comparison.MISSING, Comparison.UNDECIDED, Comparison.FOREIGN]) == [
+    assert proven([Comparison.FOREIGN] * MIN_KEYS) == MANY
+    assert proven([Comparison.MISSING] * MIN_KEYS) == MANY
+    assert proven([Comparison.FOREIGN, Comparison.MISSING, Comparison.UNDECIDED, Comparison.FOREIGN]) == [
         b"key-0",
         b"key-1",
         b"key-3",
@@ -180,28 +180,28 @@ def test_rows_of_no_record_prove_another_log() -> None:
 
 @pytest.mark.parametrize("one", [Comparison.EQUAL, Comparison.EXPLAINED])
 def test_one_row_of_the_log_proves_the_contrary(one: Comparison) -> None:
-    assert judged([Comparison.FOREIGN] * 10 + [one]) == []
+    assert proven([Comparison.FOREIGN] * 10 + [one]) == []
 
 
 def test_few_keys_prove_nothing_unless_there_are_no_more() -> None:
     few = [Comparison.FOREIGN] * (MIN_KEYS - 1)
-    assert judged(few) == []
-    assert len(judged(few, whole=True)) == MIN_KEYS - 1
-    assert judged([Comparison.FOREIGN, *[Comparison.UNDECIDED] * 5], whole=True) == []
-    assert judged([], whole=True) == []
-    assert judged([Comparison.UNDECIDED], whole=True) == []
+    assert proven(few) == []
+    assert len(proven(few, whole=True)) == MIN_KEYS - 1
+    assert proven([Comparison.FOREIGN, *[Comparison.UNDECIDED] * 5], whole=True) == []
+    assert proven([], whole=True) == []
+    assert proven([Comparison.UNDECIDED], whole=True) == []
 
 
 def test_a_row_of_a_later_record_proves_nothing() -> None:
-    assert judged([Comparison.FOREIGN] * MIN_KEYS, LaterRecords(frozenset(MANY[:1]), has_gaps=False)) == []
+    assert proven([Comparison.FOREIGN] * MIN_KEYS, LaterRecords(frozenset(MANY[:1]), has_gaps=False)) == []
     shown = [Comparison.FOREIGN] * (MIN_KEYS + 1)
-    assert judged(shown, LaterRecords(frozenset(MANY[:1]), has_gaps=False)) == [b"key-1", b"key-2", b"key-3"]
+    assert proven(shown, LaterRecords(frozenset(MANY[:1]), has_gaps=False)) == [b"key-1", b"key-2", b"key-3"]
 
 
 def test_a_row_that_is_missing_proves_nothing_where_its_delete_may_be() -> None:
     later = LaterRecords(frozenset(), has_gaps=True)
-    assert judged([Comparison.MISSING] * MIN_KEYS, later) == []
-    assert judged([Comparison.FOREIGN] * MIN_KEYS, later) == MANY
+    assert proven([Comparison.MISSING] * MIN_KEYS, later) == []
+    assert proven([Comparison.FOREIGN] * MIN_KEYS, later) == MANY
 
 
 def test_what_differs_is_all_but_what_is_the_same_or_says_nothing() -> None:

@@ -62,7 +62,7 @@ from tests.harness.simulated_store import (
     Storage,
     version_of,
 )
-from tests.unit.repository.judgement import Broken, Judge, ends_in, runs_of, spans_in
+from tests.unit.repository.oracle import Broken, Oracle, ends_in, runs_of, spans_in
 from tests.unit.repository.requested import Key, Plan, Request, entry_of
 from tests.unit.repository.snapshots import APPLICATION, NOW, STORES, publication, repository, store_of, uploaded_runs
 
@@ -137,14 +137,14 @@ class Simulation:
         many = self._chance.randint(2, 6) * (1 + self._races)
         self._requests = [self._request(f"request-{number}") for number in range(many)]
         asked = {request.name: request for request in self._requests}
-        self._judge = Judge(self._storage, self._quiet.names, self.met, asked, self._grown)
+        self._oracle = Oracle(self._storage, self._quiet.names, self.met, asked, self._grown)
         self._vanishes = self._chance.random() < 0.5  # whether compactions leave nothing of some stores
         self._merged: set[tuple[Key, int, int]] = set()
 
     @property
     def trace(self) -> str:
         """Hash of all that the pointers have ever been."""
-        return self._judge.trace
+        return self._oracle.trace
 
     def _opened(self, network: Network) -> ApplicationRepository:
         return ApplicationRepository(repository(SimulatedBlobs(network), Watched(network)), APPLICATION)
@@ -187,31 +187,31 @@ class Simulation:
         else:
             raise Broken("the jobs do not come to an end")
         rate, self._network.rate = self._network.rate, 0
-        for entry in {entry.snapshot: entry for head in self._judge.heads for entry in head.snapshots}.values():
-            self._judge.fetch(self._quiet, entry)
-        for number in range(_DAMAGES if self._judge.heads else 0):
+        for entry in {entry.snapshot: entry for head in self._oracle.heads for entry in head.snapshots}.values():
+            self._oracle.fetch(self._quiet, entry)
+        for number in range(_DAMAGES if self._oracle.heads else 0):
             self._network.rate = rate
             self._damage_and_publish_again(f"again-{number}")
 
     def _damage_and_publish_again(self, name: str) -> None:
         """Damage a blob of the newest snapshot; a job that publishes the same again has all data."""
         self._network.settle()  # what was published before the damage names what was whole then
-        newest = self._judge.heads[-1].snapshots[0]
-        spans = spans_in(self._judge.task_manifests[newest.snapshot])
+        newest = self._oracle.heads[-1].snapshots[0]
+        spans = spans_in(self._oracle.task_manifests[newest.snapshot])
         as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
         kinds = ["missing", "truncated", "flipped"]
         if believing and not as_directory:
             kinds.pop()  # of a pack of which some files alone are at hand nobody knows the checksum
-        blob, kind = self._chance.choice(sorted(self._judge.whole(newest))), self._chance.choice(kinds)
+        blob, kind = self._chance.choice(sorted(self._oracle.whole(newest))), self._chance.choice(kinds)
         content = self._storage.blobs.pop(blob)[0]
         if kind != "missing":
             self._storage.blobs[blob] = (self._network.damaged(content, kind), self._now)
         self.met[f"damaged {blob.split('/')[2]}"] += 1
         whole, stores = self._chance.random() < 0.5, tuple(spans)
         # A repair may leave out the newest snapshot; the one before may have been refused, and have more.
-        ends = ends_in(self._judge.task_manifests[newest.snapshot])
+        ends = ends_in(self._oracle.task_manifests[newest.snapshot])
         request = Request(name, "rebuild", stores, whole, spans=spans, ends=ends, refused=frozenset(stores))
-        self._judge.asked[name] = request
+        self._oracle.asked[name] = request
         blobs = (
             SimulatedDirectory(self._network, self.directory / "blobs")
             if as_directory
@@ -233,8 +233,8 @@ class Simulation:
                     apply_repair(self._quiet, plan_repair(self._quiet))
             except (Retryable, Invalid) as error:
                 self.met[type(error).__name__] += 1
-        self._judge.whole(self._judge.heads[-1].snapshots[0])
-        self._judge.fetch(self._quiet, self._judge.heads[-1].snapshots[0])
+        self._oracle.whole(self._oracle.heads[-1].snapshots[0])
+        self._oracle.fetch(self._quiet, self._oracle.heads[-1].snapshots[0])
         self.met["healed"] += 1
 
     def _begin(self) -> None:
@@ -260,7 +260,7 @@ class Simulation:
         """
         if self._now < NOW + (20 if self._races else 8) * self._requests.index(request):
             return False
-        newest = self._judge.task_manifests[self._judge.heads[-1].snapshots[0].snapshot] if self._judge.heads else {}
+        newest = self._oracle.task_manifests[self._oracle.heads[-1].snapshots[0].snapshot] if self._oracle.heads else {}
         if request.kind == "checkpoint":
             ends = ends_in(newest)
             return any(ends.get(key, 0) < self._log[key] for key in request.stores) or self._chance.random() < 0.1
@@ -277,7 +277,7 @@ class Simulation:
             grown = self._chance.choice(lively)
             self._log[grown] += _GROWTH
             self._grown[grown].append((self._now * 1000, self._log[grown]))
-        if self._judge.heads and self._chance.random() < 0.002:
+        if self._oracle.heads and self._chance.random() < 0.002:
             now = self._storage.pointers[self._quiet.names.head]
             found = HEAD.read(now)
             anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
@@ -311,13 +311,13 @@ class Simulation:
             self.met[f"nothing left of a {request.kind}"] += 1
             seen = app_repository.pointers.seen  # type: ignore[attr-defined]
             if request.kind != "compaction" and seen is not None:
-                there = ends_in(self._judge.task_manifests[HEAD.decode(seen).snapshots[0].snapshot])
+                there = ends_in(self._oracle.task_manifests[HEAD.decode(seen).snapshots[0].snapshot])
                 if any(there.get(key, 0) < end for key, end in request.least.items()):
                     raise Broken(f"{request.name} was told that nothing was left to publish, and there is {there}")
             return
         self.met["earlier" if published.earlier else "beside others" if published.concurrent else "published"] += 1
         self.met[request.kind] += 1
-        entry = entry_of(request, self._judge.heads[-1].snapshots)
+        entry = entry_of(request, self._oracle.heads[-1].snapshots)
         if entry is None or entry.snapshot != published.snapshot:
             raise Broken(f"{request.name} was told that it published {published.snapshot}, and has {entry}")
         if request.told not in (None, published.snapshot):
@@ -505,10 +505,10 @@ class Simulation:
         )
 
     def _swapped(self, _: str, content: bytes) -> None:
-        self._judge.swapped(content)
+        self._oracle.swapped(content)
 
     def _deleted(self, name: str) -> None:
-        self._judge.deleted(name)
+        self._oracle.deleted(name)
 
     def _leaves_nothing(self, key: Key, end: int) -> bool:
         """Whether every row up to an offset has been deleted there."""
@@ -517,9 +517,9 @@ class Simulation:
     def _look(self) -> None:
         """Read a snapshot, over the network that fails."""
         app_repository = self._opened(self._network)
-        was_none = not self._judge.heads
+        was_none = not self._oracle.heads
         try:
-            self._judge.fetch(app_repository, self._chance.choice(app_repository.head().snapshots))
+            self._oracle.fetch(app_repository, self._chance.choice(app_repository.head().snapshots))
         except Death:
             self.met["reader died"] += 1
         except NotFound as error:

@@ -27,7 +27,7 @@ from statecore.repository.publication import Publication, Published
 from statecore.repository.upload import put_verified
 from tests.harness.simulated_store import SimulatedPointers, version_of
 from tests.unit.repository.defects import taken_for_expired
-from tests.unit.repository.judgement import Broken
+from tests.unit.repository.oracle import Broken
 from tests.unit.repository.simulation import EVERYTHING, Simulation
 
 SEED = "STATECORE_SEED"

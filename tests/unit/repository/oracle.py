@@ -30,7 +30,7 @@ class Broken(AssertionError):
 
 
 @dataclass
-class Judge:
+class Oracle:
     """Looks at every head, and what it names.
 
     Attributes:
