@@ -77,7 +77,7 @@ def spark_params() -> dict[str, Param]:
             type=["null", "string"],
             title="Python of the executors",
             description="On a cluster: the path, on the executors' hosts, of an interpreter with this release of "
-            "statecore. Empty: that of a packed environment, else the same path as the driver's interpreter.",
+            "statecore. Empty: that of a packed environment, else $PYSPARK_PYTHON, else the same path as the driver's.",
             section="Spark",
         ),
         "executor_memory": Param(

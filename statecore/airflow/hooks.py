@@ -11,7 +11,6 @@ callback. In cluster modes the driver's output is elsewhere, and there is no pro
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,8 +20,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from statecore.errors import Invalid
 from statecore.progress import parse_machine_line
-
-_MASTER = re.compile(r"local(\[[0-9*, ]+\])?|yarn|spark://[^\s/]+|k8s://\S+")
+from statecore.spark.masters import is_master
 
 EXAMPLE = """AIRFLOW_CONN_{name}='{{"conn_type": "spark", "host": "local[*]", "extra": {{"deploy-mode": "client"}}}}'"""
 
@@ -54,7 +52,7 @@ class ProgressHook(SparkSubmitHook):
 
 
 def checked_master(conn_id: str) -> str:
-    """The Spark master of a connection, as the hook will resolve it."""
+    """The Spark master of a connection, as the hook will resolve it: the provider says it in ``_connection`` only."""
     example = EXAMPLE.format(name=conn_id.upper())
     try:
         connection = BaseHook.get_connection(conn_id)
@@ -68,7 +66,7 @@ def checked_master(conn_id: str) -> str:
         ) from cause
     master = SparkSubmitHook(conn_id=conn_id)._connection["master"]
     meant = connection.host == master or connection.conn_type != "spark" or connection.port
-    if not _MASTER.fullmatch(master) or not meant:
+    if not is_master(master) or not meant:
         raise Invalid(
             f"The Spark connection {conn_id} resolves to {master!r}, which is not a Spark master: local, local[N], "
             "spark://host:port, k8s://… or yarn.",

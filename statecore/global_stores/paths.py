@@ -12,7 +12,7 @@
 
 After a kill at any time, ``global/`` has a complete store or none, so the next start (Kafka Streams too) rebuilds none
 or all. What was set aside is moved to ``.statecore/stale`` when the rebuilt store is in its place and verified, or at
-the next start that finds it there (:mod:`.backups`).
+the next start that finds it there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads several runs as one, key by key: the later run wins, a delete hides older rows.
 
 The runs are SST files of our own layout (:mod:`statecore.images.sst`), so kernels read the mapped files directly.
-:mod:`.runs_digest` digests the rows, :mod:`.merge` writes them.
+:mod:`.runs_digest` digests the rows, :mod:`.merge_writer` writes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Detects conflicting publications since a job began."""
+"""Decides whether a publication since a job began conflicts with what the job publishes."""
 
 from __future__ import annotations
 

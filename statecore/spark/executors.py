@@ -93,7 +93,7 @@ def await_executors(context: SparkContext) -> None:
 
 
 def executor_python(conf: SparkConf) -> str:
-    """The executors' interpreter: the configured one, that of a packed environment, else the driver's own."""
+    """The executors' interpreter: the configured one, of a packed environment, ``$PYSPARK_PYTHON``, or the driver's."""
     chosen = conf.get("spark.pyspark.python")
     if chosen:
         return str(chosen)

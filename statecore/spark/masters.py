@@ -15,12 +15,19 @@ from statecore.errors import Invalid, Retryable
 REACH_SECONDS = 5.0
 """How long to try a standalone master before it counts as unreachable."""
 
-_MASTER = re.compile(r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[.*\]|yarn|\w+://.*")
+_MASTER = re.compile(
+    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[.*\]|yarn|spark://[^\s/]+|(?!spark:|https?:)\w+://\S+"
+)
 """Spark's syntax of masters; an unknown scheme may be that of an external cluster manager."""
 
 _ATTEMPT_SECONDS = 4.0
 _PAUSE_SECONDS = 0.5
 _DEFAULT_PORT = 7077
+
+
+def is_master(master: str) -> bool:
+    """Whether this is written as a Spark master."""
+    return _MASTER.fullmatch(master) is not None
 
 
 def is_local(master: str) -> bool:
@@ -37,7 +44,7 @@ def same_master(requested: str, actual: str) -> bool:
 
 def reach_master(master: str, seconds: float = REACH_SECONDS) -> None:
     """Check that a standalone master accepts connections; other masters are not checked."""
-    if not _MASTER.fullmatch(master):
+    if not is_master(master):
         raise Invalid(
             f"{master!r} is not a Spark master.",
             code="spark-master-invalid",

@@ -32,7 +32,7 @@ from statecore.standby.assignment.model import AssignmentSettings
 from statecore.standby.group_member import AssignmentResult, GroupMember, GroupSettings
 from statecore.standby.log_dedup import Messages
 from statecore.standby.request import StandbyRequest
-from statecore.standby.state_cleaner import CleanupSettings, clean_unowned, removable_tasks
+from statecore.standby.state_cleaner import clean_unowned, removable_tasks
 from statecore.standby.task_manager import TaskManager
 from statecore.standby.task_selection import find_eligible_tasks
 from statecore.statedir.state_directory import StateDirectory
@@ -174,26 +174,26 @@ class AssignedTasks:
         Other members own every task not assigned to this process. Whether they have all of it is known only from the
         next assignment, not from the one in which they started.
         """
-        settings = self._cleaning
-        if settings is None or not self._has_assignment or self._clock() < self._next_unowned_check:
+        delay_ms = self._request.cleanup_delay
+        if delay_ms is None or not self._has_assignment or self._clock() < self._next_unowned_check:
             return
         self._next_unowned_check = self._clock() + self._request.probing_interval / 1000
         force, assigned = self._request.cleanup_even_best, self._manager.names
         others = self._joined.ends.keys() - set(assigned)
-        if removable_tasks(self._directory, assigned, others, spec=self._spec, settings=settings, force=force):
+        if removable_tasks(self._directory, assigned, others, spec=self._spec, cleanup_delay_ms=delay_ms, force=force):
             self._joined.probe()
 
     def _clean(self) -> None:
         """Delete tasks that their owners have completely; others only if the request forces it."""
-        settings = self._cleaning
-        if settings is None:
+        delay_ms = self._request.cleanup_delay
+        if delay_ms is None:
             return
         done = clean_unowned(
             self._directory,
             self._manager.names,
             self._caught_up_elsewhere(),
             spec=self._spec,
-            settings=settings,
+            cleanup_delay_ms=delay_ms,
             force=self._request.cleanup_even_best,
             shortened=self._shortened,
             may_delete=self._joined.withdraw,
@@ -214,11 +214,6 @@ class AssignedTasks:
             {task: f"Task {task} is moved away, but not deleted yet: {why}" for task, why in done.failed.items()},
         )
         self.publish()
-
-    @property
-    def _cleaning(self) -> CleanupSettings | None:
-        delay = self._request.cleanup_delay
-        return None if delay is None else CleanupSettings(delay)
 
     def close(self) -> None:
         """Leave the group, and close the tasks that were not taken from startup."""

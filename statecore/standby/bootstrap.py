@@ -152,20 +152,24 @@ class Bases:
     def _open(self) -> ApplicationRepository:
         return self._open_repository(self._repository, self._directory.application_id, self._patience)
 
-    def is_pending(self, task: str) -> bool:
-        """Whether a task waits for its base, whose fetch this starts; false if there is none, or it is in place."""
+    def prepare(self, task: str) -> bool:
+        """Fetch a task's base, or move the fetched one into place; returns whether the task may be opened now.
+
+        Raises:
+            Retryable, Capacity: the fetch failed; the next call starts another one.
+        """
         if task in self._without_base:
-            return False
+            return True
         if not is_empty_task(self._directory.task_path(task)):
             self.cancel_fetch(task)  # a directory was created meanwhile; that one is followed
-            return False
+            return True
         pending = self._pending.get(task)
         if pending is None:
             stop = Event()
             self._pending[task] = _PendingFetch(stop, self._worker.submit(self._fetch, task, stop))
-            return True
+            return False
         if not pending.fetched.done():
-            return True
+            return False
         del self._pending[task]
         try:
             base = pending.fetched.result()
@@ -184,7 +188,7 @@ class Bases:
             if self._put(task):
                 self._say(f"Task {task} starts from {base}.")
         self._worker.submit(_discard, self._base(task), self._faults)
-        return False
+        return True
 
     def cancel_fetch(self, task: str) -> None:
         """Cancel the fetch of a task's base and delete its files. Returns at once: the fetch ends between two steps."""

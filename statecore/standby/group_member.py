@@ -52,16 +52,11 @@ from statecore.standby.kafka_group import NOT_IN_THE_GROUP, GroupConsumer, Group
 class AssignmentResult:
     """A member's assignment; replaces the previous one."""
 
-    generation: int  # of the group; with member_id it fences transactions of removed members. -1 when lost.
-    member_id: str  # member id at the broker
-    # its tasks. An active task that is not active in here must be closed before the next publish, which confirms that.
-    roles: Mapping[str, Role] = field(default_factory=dict)
+    generation: int  # of the group; -1 when lost
+    roles: Mapping[str, Role] = field(default_factory=dict)  # its tasks; the others are closed before the next publish
     errors: Mapping[str, str] = field(default_factory=dict)  # tasks that it must not touch, with the reason
-    # it was removed from the group: others may have its tasks, and its active tasks must not be committed. An
-    # assignment follows when it has rejoined.
-    lost: bool = False
+    lost: bool = False  # it was removed from the group; an assignment follows when it has rejoined
     leader: bool = False  # whether it was the leader
-    probing: bool = False  # whether warm-ups are catching up to take over tasks
     # best offset sum at the owners of local tasks that were not assigned to it
     elsewhere: Mapping[str, int] = field(default_factory=dict)
     # whether all members have published their state since this member took part; false where the broker returns the
@@ -128,12 +123,6 @@ class GroupMember:
         self._probe_at: float | None = None
         self._ends_read_at = 0.0
         self._ends_are_old = False
-
-    @property
-    def decision(self) -> Assignment | None:
-        """This member's last assignment as the leader; ``None`` if it was not the leader or could not assign."""
-        with self._lock:
-            return self._led[1]
 
     @property
     def ends(self) -> Mapping[str, int]:
@@ -287,7 +276,7 @@ class GroupMember:
             if left_group and self._assigned is not None:
                 self._assigned, self._assumed_sums, self._probe_at = None, {}, None
                 self._generation, self._current = NOT_IN_THE_GROUP, None
-                return AssignmentResult(NOT_IN_THE_GROUP, "", lost=True)
+                return AssignmentResult(NOT_IN_THE_GROUP, lost=True)
             if found is None:
                 return None
             if isinstance(found, StatecoreError):
@@ -325,15 +314,12 @@ class GroupMember:
             return None
         if decoded.probing and leads:
             self._probe_at = self._clock() + self.assignment_settings.probing_interval_ms / 1000
-        member_id = self._started().member_id
         self._current = received
         self._assigned = AssignmentResult(
             received.generation,
-            member_id,
             decoded.roles,
             decoded.errors,
             leader=leads,
-            probing=decoded.probing,
             elsewhere=decoded.elsewhere,
             is_new=before != NOT_IN_THE_GROUP and received.generation > before,
         )
@@ -358,7 +344,7 @@ class GroupMember:
             for task in sums.keys() | self._roles.keys()
         }
         own = self.settings
-        return encode_subscription(Subscription(own.spec, own.host, own.capacity, number, own.process, copies))
+        return encode_subscription(Subscription(own.spec, own.host, number, own.process, copies))
 
     def _refresh_ends(self) -> None:
         if self._clock() - self._ends_read_at < self.settings.ends_age_ms / 1000:

@@ -41,8 +41,7 @@ class GroupSettings:
     instance_id: str | None = None
     # failure domain: members with the same host never have two copies of a task, as long as there are others
     host: str = field(default_factory=socket.gethostname)
-    capacity: int = 1  # relative weight of this member's share of the tasks
-    session_timeout_ms: int = 45_000  # session.timeout.ms
+    session_timeout_ms: int = 45_000  # session.timeout.ms, with a Kafka consumer's default
     heartbeat_interval_ms: int = 3_000  # heartbeat.interval.ms
     max_poll_interval_ms: int = 300_000  # max.poll.interval.ms
     ends_age_ms: int = 30_000  # changelog ends older than this are read again
@@ -106,11 +105,6 @@ class GroupConsumer:
             self._consumer.subscribe(topics=sorted(settings.topics))
         except KafkaError as error:
             raise self._translated(error) from error
-
-    @property
-    def member_id(self) -> str:
-        """Member id at the broker."""
-        return str(self._consumer.group_metadata().member_id)
 
     @property
     def left_group(self) -> bool:

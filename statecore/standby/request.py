@@ -18,12 +18,12 @@ from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.tasks import only_tasks
 from statecore.jobs.fields.types import Duration, FilePath, Flag, Size, Text, Whole
 from statecore.standby.assignment.model import AssignmentSettings
+from statecore.standby.kafka_group import GroupSettings
 
 DEFAULT_INTERVAL_MS = 30_000  # Default of Kafka Streams' commit.interval.ms
 
 
 GROUP_SECTION = "Group"  # Section of the options of a group
-DEFAULT_SESSION_MS = 45_000  # Default of a Kafka consumer's session.timeout.ms
 
 _GROUP_FIELDS = (
     "instance_id",
@@ -182,7 +182,7 @@ class StandbyRequest(OfSpec):
         ),
     )
     session_timeout: int = field(
-        default=DEFAULT_SESSION_MS,
+        default=GroupSettings.session_timeout_ms,
         metadata=declare(
             Duration(),
             title="Session timeout",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
@@ -30,24 +30,6 @@ from statecore.statedir.work_directory import CLEANED, UNOWNED
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from statecore.tasks.offset_sums import TaskDirectoryState, TaskSum, read_task_sum
-
-CLEANUP_DELAY = "state.cleanup.delay.ms"  # Kafka Streams' setting: how long an unowned task directory stays
-
-
-@dataclass(frozen=True)
-class CleanupSettings:
-    """Cleanup settings."""
-
-    cleanup_delay_ms: int = 600_000  # state.cleanup.delay.ms: minimum time since the last change of the directory
-
-    def __post_init__(self) -> None:
-        if self.cleanup_delay_ms < 0:
-            raise Invalid(
-                f"{CLEANUP_DELAY} is {self.cleanup_delay_ms}.",
-                code="setting-invalid",
-                action="Give milliseconds, from 0 on.",
-                setting=CLEANUP_DELAY,
-            )
 
 
 @dataclass(frozen=True)
@@ -68,20 +50,20 @@ def clean_unowned(
     others: Mapping[str, int],
     *,
     spec: ApplicationSpec,
-    settings: CleanupSettings | None = None,
+    cleanup_delay_ms: int,
     force: bool = False,
     shortened: Collection[str] = (),
     may_delete: Callable[[str], bool] = lambda _: True,
     clock: Callable[[], float] = time.time,
     faults: FaultPoints = NO_FAULTS,
 ) -> CleanupResult:
-    """Delete the task directories that no process owns or needs."""
+    """Delete the task directories that no process owns or needs, ``cleanup_delay_ms`` after their last change."""
     directory.check_locked()
     now_ms = int(clock() * 1000)
     delete_expired(directory, UNOWNED, now_ms)
     kept: dict[str, str] = {}
     moved_away: dict[str, Path] = {}
-    for task, found in _expired(directory, owned, spec, settings, now_ms):
+    for task, found in _expired(directory, owned, spec, cleanup_delay_ms, now_ms):
         if isinstance(found, OSError):
             kept[task] = str(found)
             continue
@@ -113,14 +95,14 @@ def removable_tasks(
     others: Collection[str],
     *,
     spec: ApplicationSpec,
-    settings: CleanupSettings | None = None,
+    cleanup_delay_ms: int,
     force: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """Task directories that would be deleted if their owners had all of their state."""
     return [
         task
-        for task, found in _expired(directory, owned, spec, settings, int(clock() * 1000))
+        for task, found in _expired(directory, owned, spec, cleanup_delay_ms, int(clock() * 1000))
         if isinstance(found, TaskSum)
         and (
             (force and is_forcible(found))
@@ -163,16 +145,15 @@ def _expired(
     directory: StateDirectory,
     owned: Collection[str],
     spec: ApplicationSpec,
-    settings: CleanupSettings | None,
+    cleanup_delay_ms: int,
     now_ms: int,
 ) -> Iterator[tuple[str, TaskSum | OSError]]:
     """Expired unowned tasks with their offset sums, or the error of reading them."""
-    delay_ms = (settings or CleanupSettings()).cleanup_delay_ms
     for task in directory.task_directories():
         if task in owned:
             continue
         try:
-            if now_ms - directory.task_path(task).stat().st_mtime_ns // 1_000_000 > delay_ms:
+            if now_ms - directory.task_path(task).stat().st_mtime_ns // 1_000_000 > cleanup_delay_ms:
                 yield task, read_task_sum(directory, task, spec)
         except OSError as error:
             yield task, error

@@ -236,7 +236,7 @@ class TaskManager:
     def _open(self, one: _Entry) -> None:
         try:
             self._check(one.name)
-            if self._bases is not None and self._bases.is_pending(one.name):
+            if self._bases is not None and not self._bases.prepare(one.name):
                 one.failure = None
                 return
             one.task = self._open_task(one.name)

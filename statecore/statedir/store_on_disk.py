@@ -1,7 +1,8 @@
-"""Reads the databases of one store and checks whether they are intact; the only reader of both.
+"""Reads the databases of one store and decides whether they are intact; nothing else decides that.
 
 Nothing is changed. If a process has the store open, its last flushed state is read, and files that come and go are no
-damage. Callers choose a policy:
+damage. Callers who know that a database is whole, because they have just written or checked it, read its state alone
+(`database_state.py`). Callers choose a policy:
 
 ==========================  ==========================================================================================
 policy                      used by
@@ -9,7 +10,7 @@ policy                      used by
 ``smallest_offsets``        offset sums and standbys: below it no record is missing in any segment
 ``agreed_offsets``          uses of the store as a base: all segments have the same offsets, or there are none
 ``closed_cleanly``          Kafka Streams under exactly-once: it wipes the task otherwise
-``trusted``                 this library: also databases it wrote last, because it commits rows and offset at once
+``trusted`` (a database)    this library: also databases it wrote last, because it commits rows and offset at once
 ==========================  ==========================================================================================
 """
 

@@ -19,7 +19,7 @@ from statecore.spec.model import CHECKPOINT_INTERVAL, DEFAULT_CHECKPOINT_INTERVA
 from statecore.tasks.task_offsets import AdoptedOffsets, TaskOffsets
 
 INTERVAL_PROPERTY = CHECKPOINT_INTERVAL
-DEFAULT_INTERVAL_MS = DEFAULT_CHECKPOINT_INTERVAL_MS  # Five minutes; docs/checkpoints.md measures why
+DEFAULT_INTERVAL_MS = DEFAULT_CHECKPOINT_INTERVAL_MS  # Five minutes; docs/offset-files.md measures why
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def test_the_processor_with_checkpoints_can_be_stopped_and_started(tmp_path: Pat
             yield offset
 
     for _ in range(2):
-        exec(snippet("checkpoints.md"), {"state_dir": tmp_path, "process": process})
+        exec(snippet("offset-files.md"), {"state_dir": tmp_path, "process": process})
     task = tmp_path / "my-app" / "0_0"
     changelog = TopicPartition("my-app-counts-changelog", 0)
     assert decode_checkpoint((task / ".checkpoint").read_bytes(), "") == {changelog: 4}

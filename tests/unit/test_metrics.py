@@ -47,7 +47,7 @@ from tests.unit.stores.recorded_store import RecordedStore
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 TAGS = {"task-id": "0_1", "rocksdb-state-id": "s"}
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "checkpoints.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 class Clock:
@@ -322,7 +322,7 @@ def test_without_opentelemetry_the_error_says_what_to_do(monkeypatch: pytest.Mon
 def test_every_instrument_is_listed_and_documented() -> None:
     declared = {value for value in vars(metrics).values() if isinstance(value, Instrument)}
     assert declared == set(INSTRUMENTS)
-    section = DOCUMENTATION.read_text().partition("## Metrics")[2]
+    section = DOCUMENTATION.read_text().partition("# Metrics")[2]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     documented = [[cell.strip().replace("`", "") for cell in row.strip("|").split("|")] for row in rows]
     wanted = [[one.name, str(one.kind), one.unit, one.meaning, ", ".join(one.streams) or "none"] for one in INSTRUMENTS]

@@ -260,3 +260,13 @@ MOST_IMPORTS = 15
 def test_a_module_of_jobs_imports_few_others() -> None:
     counts = {module: len(imported(module)) for module in JOBS}
     assert {module: count for module, count in counts.items() if count > MOST_IMPORTS} == {}
+
+
+def test_modules_that_docstrings_name_exist() -> None:
+    missing = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for name in re.findall(r":mod:`~?(\.\w[\w.]*|statecore[\w.]*)`", path.read_text()):
+            named = path.parent / name[1:] if name.startswith(".") else PACKAGE.parent / name.replace(".", "/")
+            if not named.with_suffix(".py").is_file() and not (named / "__init__.py").is_file():
+                missing.append((str(path.relative_to(PACKAGE)), name))
+    assert missing == []

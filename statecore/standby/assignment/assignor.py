@@ -1,6 +1,6 @@
 """Assigns standby tasks to members, after KIP-441 (HighAvailabilityTaskAssignor).
 
-First the **targets** are computed: copies balanced by capacity, preferably at members that are caught up, then at those
+First the **targets** are computed: copies balanced over members, preferably at those that are caught up, then at those
 with little to read, then where they are (`balance.py`). Then the part of it that is possible **now**: while a target
 member is far behind a copy elsewhere, that copy stays, and the target gets a **warm-up**, at most
 ``max.warmup.replicas`` at a time. A later round finds the warm-up caught up and moves the task. Each such round adds a
@@ -45,7 +45,7 @@ def assign(
         for task in sorted(member.copies.keys() - ends.keys(), reverse=True)
     }
     if not members:
-        return Assignment({}, short=frozenset(tasks), errors=errors)
+        return Assignment({}, errors=errors)
     round_ = _Round(members, ends, settings, is_late)
     targets = round_.targets(tasks)
     for task in tasks:
@@ -55,7 +55,6 @@ def assign(
     return Assignment(
         {member.id: dict(sorted(roles.items())) for member, roles in placed},
         probing=bool(round_.wanted) or round_.was_late,
-        short=frozenset(task for task in tasks if len(targets[task]) < settings.replicas),
         errors=errors,
     )
 
@@ -102,9 +101,7 @@ class _Round:
         hosts = {host: number for number, host in enumerate(sorted({member.host for member in self.members}))}
         # With more copies than hosts some must share a host, but none holds more than necessary.
         on_a_host = -(-self.settings.replicas // len(hosts))
-        shape = Shape(
-            [hosts[member.host] for member in self.members], [member.capacity for member in self.members], on_a_host
-        )
+        shape = Shape([hosts[member.host] for member in self.members], on_a_host)
         spread = Balance(shape, self.costs(tasks))
         spread.start(self.settings.replicas)
         self.was_late |= not spread.even_out(self.is_late)

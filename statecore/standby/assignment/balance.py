@@ -23,7 +23,6 @@ class Shape(NamedTuple):
     """The members, by index."""
 
     hosts: Sequence[int]  # number of each member's host, from 0
-    capacities: Sequence[int]  # relative weight of each member
     on_a_host: int  # maximum number of copies of a task on one host
 
 
@@ -33,7 +32,6 @@ class Balance:
     def __init__(self, shape: Shape, costs: Numbers) -> None:
         self._costs = costs
         self._host = np.array(shape.hosts, np.int64)
-        self._capacity = np.array(shape.capacities, np.float64)
         self._on_a_host = shape.on_a_host
         self._load = np.zeros(costs.shape[1], np.int64)
         self._has_copy = np.zeros(costs.shape, np.bool_)
@@ -46,7 +44,7 @@ class Balance:
             room = ~self._has_copy & (self._on_host[:, self._host] < self._on_a_host)
             free = np.where(room, self._costs, _FAR)
             for task in free.min(axis=1).argsort(kind="stable").tolist():
-                at = int(np.lexsort((self._load / self._capacity, free[task]))[0])
+                at = int(np.lexsort((self._load, free[task]))[0])
                 if free[task, at] < _FAR:
                     self._put(task, at)
                     self._copies.append((task, at))
@@ -84,12 +82,12 @@ class Balance:
     def _next_move(self, copies: Numbers, limit: Numbers) -> tuple[int, int] | None:
         """The cheapest copy, by number, from one of the fullest members to the emptiest that may take one."""
         task, at = copies.T
-        filled, after = self._load / self._capacity, (self._load + 1) / self._capacity
-        for to in after.argsort(kind="stable").tolist():
-            may = (filled[at] > after[to]) & ~self._has_copy[task, to] & (self._costs[task, to] < limit[task])
+        load = self._load
+        for to in load.argsort(kind="stable").tolist():
+            may = (load[at] > load[to] + 1) & ~self._has_copy[task, to] & (self._costs[task, to] < limit[task])
             may &= self._on_host[task, self._host[to]] - (self._host[at] == self._host[to]) < self._on_a_host
             if may.any():
-                may &= filled[at] == filled[at][may].max()
+                may &= load[at] == load[at][may].max()
                 costs = np.where(may, self._costs[task, to] - self._costs[task, at], _FAR)
                 return int(costs.argmin()), to
         return None

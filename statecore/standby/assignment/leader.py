@@ -66,9 +66,7 @@ def decide(
         refused = _other_spec(read[leader].spec, spec)
         return Decision({**dict.fromkeys(subscriptions, KEEP), **data, leader: refused}, None)
     data.update({member: _other_spec(sent.spec, spec) for member, sent in read.items() if sent.spec != spec})
-    taking_part = [
-        Member(member, sent.host, sent.capacity, sent.copies) for member, sent in read.items() if sent.spec == spec
-    ]
+    taking_part = [Member(member, sent.host, sent.copies) for member, sent in read.items() if sent.spec == spec]
     assignment = assign(taking_part, ends, settings, is_late=is_late)
     owned: dict[str, list[int]] = {}
     for one in taking_part:

@@ -66,7 +66,6 @@ class Member:
 
     id: str  # member id at the broker
     host: str  # failure domain; copies of a task are placed on different ones
-    capacity: int = 1  # relative weight of its share of the tasks
     copies: Mapping[str, Copy] = field(default_factory=dict)  # its copies by task
 
     def copy(self, task: str) -> Copy:
@@ -83,8 +82,6 @@ class Assignment:
 
     members: Mapping[str, Mapping[str, Role]]  # role by task, never ON_DISK, of every member by its id
     probing: bool = False  # whether warm-ups are in progress, so that a probing rebalance has to follow
-    # tasks with fewer copies than wanted, because there are too few members or hosts
-    short: frozenset[str] = frozenset()
     # tasks of members that the application does not have, with the reason; they stay on disk, not followed
     errors: Mapping[str, str] = field(default_factory=dict)
 

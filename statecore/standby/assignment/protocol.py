@@ -3,7 +3,7 @@
 ::
 
     subscription   magic "SCTS"  version u16                     prefix of every version; the rest is deflated (zlib)
-                   spec s        host s        capacity u16
+                   spec s        host s
                    round u32                                     changes to trigger a rebalance
                    process u64                                   random id of the process
                    tasks u32 × { task s   role u8   sum u64 }
@@ -59,7 +59,6 @@ class Subscription:
 
     spec: str  # digest of its application spec
     host: str  # see Member
-    capacity: int = 1  # see Member
     round: int = 0  # changes to trigger a rebalance; the broker ignores a join with unchanged bytes
     process: int = 0  # random id of the process
     copies: Mapping[str, Copy] = field(default_factory=dict)  # its copies by task
@@ -85,7 +84,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     parts = [
         _string(subscription.spec),
         _string(subscription.host),
-        struct.pack(">HIQ", subscription.capacity, subscription.round & 0xFFFFFFFF, subscription.process),
+        struct.pack(">IQ", subscription.round & 0xFFFFFFFF, subscription.process),
         struct.pack(">I", len(subscription.copies)),
     ]
     for task, copy in sorted(subscription.copies.items()):
@@ -96,12 +95,10 @@ def encode_subscription(subscription: Subscription) -> bytes:
 def decode_subscription(data: bytes) -> Subscription:
     reader = _Reader(data, _SUBSCRIPTION, "subscription")
     spec, host = reader.string(), reader.string()
-    capacity, number, process = reader.unpack(">HIQ")
-    if not capacity:
-        raise reader.wrong("a capacity of 0")
+    number, process = reader.unpack(">IQ")
     copies = {task: Copy(held, role) for task, role, held in reader.tasks()}
     reader.end()
-    return Subscription(spec, host, capacity, number, process, copies)
+    return Subscription(spec, host, number, process, copies)
 
 
 def encode_assignment(given: MemberAssignment) -> bytes:

@@ -92,7 +92,7 @@ class Consumer:
 
     def __init__(self, coordinator: Coordinator, name: str, group: GroupMember) -> None:
         self._coordinator, self.name, self.group = coordinator, name, group
-        self.member_id, self.generation = name, NOT_IN_THE_GROUP
+        self.generation = NOT_IN_THE_GROUP
 
     def has_joined(self, generation: int) -> None:
         self.generation = generation

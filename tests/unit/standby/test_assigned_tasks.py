@@ -157,21 +157,21 @@ def test_a_task_that_others_keep_and_that_cannot_be_closed_does_not_end_the_proc
     fleet.close_error = Corrupted(
         "The store of 0_1 could not be closed.", code="test-error", action="Look at the disk."
     )
-    fleet.given(AssignmentResult(1, "m", {"0_0": Role.STANDBY}))
+    fleet.given(AssignmentResult(1, {"0_0": Role.STANDBY}))
     assert fleet.taken == ["0_0"]
     assert "could not be closed" in " ".join(fleet.said)
 
 
 def test_who_fell_out_of_the_group_deletes_nothing_by_what_it_heard_before(fleet: Fleet) -> None:
-    fleet.given(AssignmentResult(1, "m", {}, elsewhere={"0_1": 1_000}))
+    fleet.given(AssignmentResult(1, {}, elsewhere={"0_1": 1_000}))
     assert fleet.fleet._caught_up_elsewhere() == {"0_1": 1_000}
-    fleet.given(AssignmentResult(-1, "", lost=True))
+    fleet.given(AssignmentResult(-1, lost=True))
     assert fleet.fleet._caught_up_elsewhere() == {}
 
 
 def test_a_copy_elsewhere_counts_only_when_it_has_nearly_all(fleet: Fleet) -> None:
     fleet.fleet._joined.ends["0_1"] = 20_000  # type: ignore[index]
-    fleet.given(AssignmentResult(1, "m", {}, elsewhere={"0_1": 9_999, "0_7": 1}))
+    fleet.given(AssignmentResult(1, {}, elsewhere={"0_1": 9_999, "0_7": 1}))
     assert fleet.fleet._caught_up_elsewhere() == {}
 
 
@@ -186,13 +186,13 @@ def test_a_changelog_that_is_gone_takes_only_its_tasks_out_of_the_group(tmp_path
         none.fleet._ends()
 
 
-NEW = AssignmentResult(2, "m", {}, elsewhere={"0_1": 1_000}, is_new=True)
+NEW = AssignmentResult(2, {}, elsewhere={"0_1": 1_000}, is_new=True)
 
 
 def test_a_task_that_others_keep_is_asked_for_first_and_goes_by_what_they_say_then(fleet: Fleet) -> None:
     path = fleet.put("0_1", 99)
     with fleet.directory.lock():
-        fleet.given(AssignmentResult(1, "m", {}, elsewhere={"0_1": 1_000}))
+        fleet.given(AssignmentResult(1, {}, elsewhere={"0_1": 1_000}))
         fleet.fleet.probe_for_cleanup()
         assert (fleet.asked, path.is_dir()) == (1, True)
         fleet.order.clear()
@@ -205,14 +205,14 @@ def test_a_task_that_others_keep_is_asked_for_first_and_goes_by_what_they_say_th
 def test_it_is_asked_for_also_where_nobody_had_said_that_the_others_have_it(fleet: Fleet) -> None:
     """As when all members begin together: what they have is known with the next assignment only."""
     fleet.put("0_1", 99)
-    fleet.given(AssignmentResult(1, "m", {}))
+    fleet.given(AssignmentResult(1, {}))
     fleet.fleet.probe_for_cleanup()
     assert fleet.asked == 1
 
 
 def test_it_is_asked_for_no_more_often_than_copies_are_probed(fleet: Fleet) -> None:
     fleet.put("0_1", 99)
-    fleet.given(AssignmentResult(1, "m", {}, elsewhere={"0_1": 1}))
+    fleet.given(AssignmentResult(1, {}, elsewhere={"0_1": 1}))
     for now, asked in ((0.0, 1), (499.0, 1), (500.0, 2)):
         fleet.now = now
         fleet.fleet.probe_for_cleanup()
@@ -223,7 +223,7 @@ def test_nothing_is_asked_for_a_task_that_nobody_keeps_or_that_is_this_process_s
     fleet.put("0_0", 99)
     fleet.put("0_1", 99)
     fleet.kept.names = ("0_1",)
-    fleet.given(AssignmentResult(1, "m", {"0_1": Role.STANDBY}, elsewhere={"0_1": 1_000}))
+    fleet.given(AssignmentResult(1, {"0_1": Role.STANDBY}, elsewhere={"0_1": 1_000}))
     fleet.fleet.probe_for_cleanup()
     assert fleet.asked == 0
 
@@ -231,10 +231,10 @@ def test_nothing_is_asked_for_a_task_that_nobody_keeps_or_that_is_this_process_s
 @pytest.mark.parametrize(
     ("given", "agrees"),
     [
-        (AssignmentResult(2, "m", {}, elsewhere={"0_1": 1_000}), True),
-        (AssignmentResult(2, "m", {}, elsewhere={"0_1": 99}, is_new=True), True),
-        (AssignmentResult(2, "m", {}, is_new=True), True),
-        (AssignmentResult(-1, "", lost=True), True),
+        (AssignmentResult(2, {}, elsewhere={"0_1": 1_000}), True),
+        (AssignmentResult(2, {}, elsewhere={"0_1": 99}, is_new=True), True),
+        (AssignmentResult(2, {}, is_new=True), True),
+        (AssignmentResult(-1, lost=True), True),
         (NEW, False),
     ],
     ids=["what the broker had kept", "they have less", "nobody keeps it", "out of the group", "somebody counts on it"],
@@ -250,10 +250,10 @@ def test_the_best_copy_goes_aside_where_that_was_told(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, even_best=True)
     path = fleet.put("0_1", 99)
     with fleet.directory.lock():
-        fleet.given(AssignmentResult(1, "m", {}))
+        fleet.given(AssignmentResult(1, {}))
         fleet.fleet.probe_for_cleanup()
         assert fleet.asked == 1
-        fleet.given(AssignmentResult(2, "m", {}, is_new=True))
+        fleet.given(AssignmentResult(2, {}, is_new=True))
     assert not path.exists()
     (aside,) = quarantined(fleet.directory, "unowned")
     assert [words for words in fleet.said if str(aside.path) in words and "for a week" in words]
@@ -291,23 +291,23 @@ def test_a_copy_that_was_followed_beyond_what_was_read_of_the_end_counts_when_it
     fleet.kept.names = ("0_0", "0_1")
     for task, is_confirmed in (("0_0", True), ("0_1", False)):
         fleet.dropped[task] = {TopicPartition("app-counts-changelog", int(task[-1])): StorePosition(30, is_confirmed)}
-    fleet.given(AssignmentResult(1, "m", {}))
+    fleet.given(AssignmentResult(1, {}))
     assert fleet.published == {"0_0": 31, "0_1": 0}
 
 
 def test_a_second_reason_is_said_and_other_numbers_are_none(fleet: Fleet) -> None:
     reasons = ["It is at 900.", "It is at 1,900.", "It is held.", "It is held."]
     for why in reasons:
-        fleet.given(AssignmentResult(1, "m", {}, errors={"0_1": why}))
+        fleet.given(AssignmentResult(1, {}, errors={"0_1": why}))
     assert fleet.said == ["Task 0_1: It is at 900.", "Task 0_1: It is held."]
-    fleet.given(AssignmentResult(1, "m", {}))
-    fleet.given(AssignmentResult(1, "m", {}, errors={"0_1": "It is held."}))
+    fleet.given(AssignmentResult(1, {}))
+    fleet.given(AssignmentResult(1, {}, errors={"0_1": "It is held."}))
     assert fleet.said[2:] == ["Task 0_1: It is held."], "it was well meanwhile"
 
 
 def test_the_disk_is_looked_at_no_more_often_than_copies_are_probed_also_where_nothing_may_go(fleet: Fleet) -> None:
     looked: list[float] = []
-    fleet.given(AssignmentResult(1, "m", {}))
+    fleet.given(AssignmentResult(1, {}))
     for now in (0.0, 30.0, 499.0, 500.0, 530.0):
         fleet.now, before = now, fleet.directory.times
         fleet.fleet.probe_for_cleanup()
@@ -361,7 +361,7 @@ def test_a_task_whose_changelog_is_gone_is_not_said_to_be_kept_by_others(tmp_pat
     fleet = Fleet(tmp_path)
     fleet.kept.names = ("0_0", "0_1")
     fleet.dropped.update({"0_0": {}, "0_1": {}})
-    fleet.given(AssignmentResult(5, "m", {}))
+    fleet.given(AssignmentResult(5, {}))
     (gone,) = (line for line in fleet.said if "Task 0_0 " in line)
     (others,) = (line for line in fleet.said if "Task 0_1 " in line)
     assert ("changelog was deleted" in gone, "other processes" in gone) == (True, False)
@@ -375,7 +375,7 @@ def test_what_an_earlier_cleaning_had_left_says_nothing_of_the_copy_that_is_ther
         os.utime(fleet.put("0_1", 900))  # too young to go
         fleet.fleet._on_disk["0_1"] = {TopicPartition("app-counts-changelog", 1): 900}
         before = fleet.fleet._sums()
-        fleet.given(AssignmentResult(5, "m", {}, is_new=True))
+        fleet.given(AssignmentResult(5, {}, is_new=True))
     assert not left.exists()
     assert fleet.published == before == {"0_1": 901}
     assert not [line for line in fleet.said if "is deleted" in line]

@@ -99,7 +99,7 @@ def warm(shop: Shop, state_dir: Path) -> Warm:
 
 def fetched(bases: Bases, task: str = TASK) -> None:
     """The base is fetched and not placed yet."""
-    assert bases.is_pending(task)
+    assert not bases.prepare(task)
     wait([bases._pending[task].fetched], 60)
 
 
@@ -111,7 +111,7 @@ def settled(bases: Bases) -> None:
 def brought(bases: Bases, task: str = TASK) -> None:
     """Whatever comes has come."""
     fetched(bases, task)
-    assert not bases.is_pending(task)
+    assert bases.prepare(task)
     settled(bases)
 
 
@@ -146,7 +146,7 @@ def in_the_middle(warm: Warm) -> Iterator[tuple[Bases, Halt]]:
             shutdown(**how)
 
         bases._worker.shutdown = stopped  # type: ignore[method-assign,assignment]
-        assert bases.is_pending(TASK)
+        assert not bases.prepare(TASK)
         assert halt.reached.wait(60)
         yield bases, halt
 
@@ -155,7 +155,7 @@ def test_a_base_is_seen_when_it_is_whole_and_its_changelogs_are_known_then(warm:
     with warm.process() as bases:
         fetched(bases)
         assert not warm.place.exists()
-        assert not bases.is_pending(TASK)
+        assert bases.prepare(TASK)
         assert warm.rows == of_task(300)
         logs = json.loads((warm.work / "logs.json").read_text())["logs"]
         assert {(log["topic"], log["partition"], log["topic_id"], log["end"]) for log in logs} == {
@@ -164,7 +164,7 @@ def test_a_base_is_seen_when_it_is_whole_and_its_changelogs_are_known_then(warm:
         assert all(log["read_at_ms"] for log in logs)
         settled(bases)
         assert [one.name for one in warm.work.iterdir()] == ["logs.json"]
-        assert not bases.is_pending(TASK)
+        assert bases.prepare(TASK)
     newest = warm.shop.app_repository.head().snapshots[0].snapshot
     (said,) = warm.said
     assert said.startswith(f"Task {TASK} starts from snapshot {newest} of {warm.shop.url}, ")
@@ -186,7 +186,7 @@ def test_where_there_is_no_snapshot_the_task_is_read_from_the_start(tmp_path: Pa
     with warm.process() as bases:
         assert bases.find_snapshot(TASK) is None
         brought(bases)
-        assert not bases.is_pending(TASK)
+        assert bases.prepare(TASK)
         assert not warm.base.exists()
         brought(bases, "0_0")
     (said,) = warm.said
@@ -243,7 +243,7 @@ def test_a_process_that_dies_before_it_has_put_a_base_leaves_it_to_the_next(warm
     with warm.process(InjectedFault("base.before-rename")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_pending(TASK)
+            bases.prepare(TASK)
     assert not warm.place.exists()
     warm.fetch = lambda *_, **__: pytest.fail("it is fetched again")
     with warm.process() as bases:
@@ -257,12 +257,12 @@ def test_a_process_that_dies_when_it_has_put_a_base_leaves_a_whole_task(warm: Wa
     with warm.process(InjectedFault("base.after-rename")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_pending(TASK)
+            bases.prepare(TASK)
     assert warm.rows == of_task(300)
     assert (warm.work / "logs.json").exists()
     with warm.process() as bases:
         sweep_bases(warm.directory, now_ms=0)
-        assert not bases.is_pending(TASK)
+        assert bases.prepare(TASK)
     assert not warm.base.exists()
 
 
@@ -272,7 +272,7 @@ def test_a_process_killed_before_it_recorded_a_fetch_leaves_no_valid_base(own_sh
     with warm.process(InjectedFault("fetch.after-placement")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_pending(TASK)
+            bases.prepare(TASK)
     own_shop.publish([150, 200, 300, 350])
     with warm.process() as bases:
         brought(bases)
@@ -312,20 +312,20 @@ def test_a_base_that_is_given_up_in_the_middle_is_stopped_and_deleted_and_comes_
 def test_a_base_that_is_given_up_and_asked_for_again_at_once_comes(warm: Warm) -> None:
     with in_the_middle(warm) as (bases, halt):
         bases.cancel_fetch(TASK)
-        assert bases.is_pending(TASK)
+        assert not bases.prepare(TASK)
         halt.go_on.set()
         wait([bases._pending[TASK].fetched], 60)
-        assert not bases.is_pending(TASK)
+        assert bases.prepare(TASK)
     assert warm.rows == of_task(300)
 
 
 def test_a_base_that_waits_for_others_is_not_begun_when_it_is_given_up(warm: Warm) -> None:
     with in_the_middle(warm) as (bases, halt):
-        assert bases.is_pending("0_0")
+        assert not bases.prepare("0_0")
         bases.cancel_fetch("0_0")
         halt.go_on.set()
         settled(bases)
-        assert not bases.is_pending(TASK)
+        assert bases.prepare(TASK)
     assert warm.rows == of_task(300)
     assert not (warm.work.parent / "0_0").exists()
 
@@ -363,7 +363,7 @@ def test_a_temporarily_unreadable_repository_causes_no_read_from_the_start(
         for _ in range(2):
             fetched(bases)
             with pytest.raises(type(error)) as caught:
-                bases.is_pending(TASK)
+                bases.prepare(TASK)
             assert caught.value is error
         setattr(warm, fails, works)
         brought(bases)
@@ -431,7 +431,7 @@ def test_an_unreachable_object_store_is_retried_once_within_the_timeout(
         with pytest.raises(BlockingIOError):
             silent.accept()
         with pytest.raises(Retryable, match="could not be read"):
-            bases.is_pending(TASK)
+            bases.prepare(TASK)
         bases.close()
 
 
@@ -451,7 +451,7 @@ def test_a_directory_that_appeared_meanwhile_is_not_overwritten(warm: Warm, seen
         fetched(bases)
         if seen:
             appears()
-        assert not bases.is_pending(TASK)
+        assert bases.prepare(TASK)
         settled(bases)
     assert sorted(path.name for path in warm.place.rglob("*")) == [".checkpoint", "rocksdb", "rows"]
     assert not (warm.work / "logs.json").exists()
@@ -464,7 +464,7 @@ def test_where_the_disk_is_full_the_task_waits_for_room_and_is_not_read_from_the
         warm.fetch = failing(Capacity("There is no room.", code="no-space", action="Make room."))
         fetched(bases)
         with raises(Capacity, "no-space"):
-            bases.is_pending(TASK)
+            bases.prepare(TASK)
         warm.fetch = fitting
         brought(bases)
     assert warm.rows == of_task(300)
@@ -486,7 +486,7 @@ def test_a_base_that_the_disk_did_not_let_be_put_is_put_later_and_not_fetched_ag
             patch.setattr(Path, "rename", full)
             fetched(bases)
             with pytest.raises(OSError, match="No space left"):
-                bases.is_pending(TASK)
+                bases.prepare(TASK)
         warm.fetch = lambda *_, **__: pytest.fail("it is fetched again")
         brought(bases)
     assert warm.rows == of_task(300)
@@ -520,7 +520,7 @@ def test_a_task_that_had_no_base_and_was_given_up_is_asked_for_again(warm: Warm)
         warm.fetch = failing(NotFound("There is no snapshot.", code="test-error", action="Make one."))
         brought(bases)
         warm.fetch = fitting
-        assert not bases.is_pending(TASK)
+        assert bases.prepare(TASK)
         bases.cancel_fetch(TASK)
         brought(bases)
     assert warm.rows == of_task(300)
@@ -532,13 +532,13 @@ def test_facts_of_a_deleted_base_are_not_used_for_the_next_one(own_shop: Shop, s
     with warm.process(InjectedFault("base.before-rename")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_pending(TASK)
+            bases.prepare(TASK)
     shutil.rmtree(warm.base / "state")
     own_shop.publish([150, 200, 300, 350])
     with warm.process(InjectedFault("fetch.after-placement")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
-            bases.is_pending(TASK)
+            bases.prepare(TASK)
     with warm.process() as bases:
         brought(bases)
     assert warm.rows == of_task(350)

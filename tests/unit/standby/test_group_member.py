@@ -6,8 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from importlib.metadata import requires
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import kafka
 import pytest
@@ -70,7 +69,6 @@ def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_beli
     """It had read all of it since the assignment was made, of which the broker knows nothing."""
     settings = GroupSettings("g", ("t",), "spec", instance_id="a", process=7)
     group = GroupMember(Cluster("127.0.0.1:1"), settings, ends=lambda: {"0_0": end})
-    group._consumer = cast(Any, SimpleNamespace(member_id="m"))
     group._ends, group._sums = {"0_0": end}, {"0_0": held}
     said = group._published_version
     given = MemberAssignment({"0_0": Role.STANDBY}, {"0_0": 0}, process=process)
@@ -83,7 +81,6 @@ def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_beli
 def test_a_static_member_asks_once_for_another_assignment_where_it_is_handed_none_that_it_can_read(kept: bytes) -> None:
     """As after a new release was installed at all members: the broker hands each what it had kept for it."""
     group = GroupMember(Cluster("127.0.0.1:1"), GroupSettings("g", ("t",), "spec", instance_id="a"), ends=dict)
-    group._consumer = cast(Any, SimpleNamespace(member_id="m"))
     said = group._published_version
     group.receive_assignment(2, kept, partitions=False)
     assert group._next() is None

@@ -412,7 +412,7 @@ def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(wor
     def close() -> None:
         open_then.append(not world.opened["0_0"].closed)
 
-    bases: Any = SimpleNamespace(is_pending=lambda _: False, close=close)
+    bases: Any = SimpleNamespace(prepare=lambda _: True, close=close)
     cluster: Any = None
     kept = TaskManager(SPEC, cluster, world.open, world.said.append, bases=bases)
     kept.add("0_0")
@@ -428,7 +428,7 @@ def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: W
         if refused:
             raise refused.pop()
 
-    bases: Any = SimpleNamespace(is_pending=lambda name: asked.append(name) is not None, close=lambda: None)
+    bases: Any = SimpleNamespace(prepare=lambda name: asked.append(name) is None, close=lambda: None)
     cluster: Any = None
     kept = TaskManager(
         SPEC, cluster, world.open, world.said.append, check=check, bases=bases, clock=lambda: world.now, ends=world.ask
@@ -442,7 +442,7 @@ def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: W
 
 def test_a_task_that_is_dropped_while_its_base_is_on_its_way_gives_the_base_up(world: World) -> None:
     given_up: list[str] = []
-    bases: Any = SimpleNamespace(is_pending=lambda _: True, cancel_fetch=given_up.append)
+    bases: Any = SimpleNamespace(prepare=lambda _: False, cancel_fetch=given_up.append)
     cluster: Any = None
     kept = TaskManager(SPEC, cluster, world.open, world.said.append, bases=bases)
     kept.add("0_0")

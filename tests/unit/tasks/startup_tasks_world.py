@@ -166,7 +166,15 @@ def main(what: str, state_dir: Path, fault: str, nth: int) -> None:
         else:
             elsewhere = {"0_0": 1000, "0_1": 1000}
             later = 4_000_000_000.0
-            clean_unowned(world.directory, (), elsewhere, spec=spec_of(), clock=lambda: later, faults=faults)
+            clean_unowned(
+                world.directory,
+                (),
+                elsewhere,
+                spec=spec_of(),
+                cleanup_delay_ms=600_000,
+                clock=lambda: later,
+                faults=faults,
+            )
     raise SystemExit(f"{fault} was not reached")
 
 

@@ -88,7 +88,7 @@ def fleets(draw: st.DrawFn, *, shared_hosts: bool = True) -> tuple[list[Member],
             if draw(st.booleans()):
                 has[task] = Copy(draw(st.just(end) | st.integers(0, end)), draw(st.sampled_from(Role)))
         host = f"h{draw(st.integers(0, 2)) if shared_hosts else at}"
-        members.append(Member(f"m{at}", host, draw(st.sampled_from([1, 1, 1, 2])) if shared_hosts else 1, has))
+        members.append(Member(f"m{at}", host, has))
     return members, ends
 
 

@@ -47,7 +47,6 @@ def test_every_task_has_its_copies_where_there_are_hosts_enough(fleet: Fleet, se
     for _, given in rounds(members, ends, settings):
         if not one_host_each(settings, members):
             continue
-        assert not given.short
         followed = copies(given, Role.STANDBY)
         assert all(followed[task] == settings.replicas for task in ends)
 
@@ -208,20 +207,13 @@ def test_an_emptied_disk_is_given_nothing_that_others_have() -> None:
     assert load(given, Role.WARMUP) == {"m0": 2, "m1": 0}
 
 
-def test_more_capacity_means_more_tasks() -> None:
-    ends = tasks(9)
-    given = assign([Member("a", "a", 2), Member("b", "b", 1)], ends, STANDBYS)
-    assert load(given, Role.STANDBY) == {"a": 6, "b": 3}
-
-
-def test_too_few_members_give_fewer_copies_and_name_the_tasks() -> None:
+def test_too_few_members_give_fewer_copies() -> None:
     given = assign(empty(1), {"0_0": 5, "0_1": 5}, PAIRS)
-    assert given.short == {"0_0", "0_1"}
     assert load(given, Role.STANDBY) == {"m0": 2}
 
 
 def test_no_members_get_no_assignment() -> None:
-    assert assign([], {"0_0": 5}, STANDBYS) == Assignment({}, short=frozenset({"0_0"}))
+    assert assign([], {"0_0": 5}, STANDBYS) == Assignment({})
 
 
 def test_a_task_that_the_application_does_not_have_is_an_error_for_that_task() -> None:

@@ -32,7 +32,6 @@ SUBSCRIPTIONS = st.builds(
     Subscription,
     spec=st.text(max_size=20),
     host=st.text(max_size=20),
-    capacity=st.integers(1, 0xFFFF),
     round=st.integers(0, 2**32 - 1),
     process=SUMS,
     copies=st.dictionaries(TASKS, st.builds(Copy, SUMS, st.sampled_from(Role)), max_size=5),
