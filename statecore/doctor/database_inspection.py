@@ -70,7 +70,7 @@ def inspect_database(
         path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
         tuple(sorted(state.column_families)), older, result.broken, result.error, lost_files(path), result.cause,
         counts, unnamed, lost_end, _formats(path, manifest) if depth.formats else (), foreign_files(path),
-        manifest is not None and manifest.offsets_flushed, state.position_entry,
+        manifest is not None and manifest.offsets_flushed, state.position_entry, result.written_here_last,
     )  # fmt: skip
 
 
@@ -98,10 +98,11 @@ class _DatabaseInspection:
         self.manifest: ManifestCheck | None = None
         self.rows: dict[str, int] = {}
         self.broken = self.error = self.cause = ""
+        self.written_here_last = False
 
     def take(self, on_disk: DatabaseOnDisk, database: Database) -> None:
         """Take over the reader's result; a MANIFEST that lost its end is kept apart from other damage."""
-        manifest, damage = on_disk.manifest, on_disk.damage
+        manifest, damage, self.written_here_last = on_disk.manifest, on_disk.damage, on_disk.written_here_last
         missing = () if manifest is None else manifest.missing
         if damage is not None and on_disk.refused:
             self.fail(_cause_of_refusal(manifest), damage, missing)

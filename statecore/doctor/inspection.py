@@ -58,6 +58,7 @@ class DatabaseView:
         foreign: files in its directory that are not RocksDB's.
         flushed: whether its offset was flushed since it was last opened, by its close or before a kill.
         position_entry: encoded position; ``None`` without it.
+        written_here_last: whether this library wrote to it last.
     """
 
     name: str
@@ -80,6 +81,7 @@ class DatabaseView:
     foreign: tuple[str, ...] = ()
     flushed: bool = False
     position_entry: builtins.bytes | None = None
+    written_here_last: bool = False
 
     @property
     def state(self) -> DatabaseState:
@@ -211,6 +213,7 @@ class TaskView:
         unusable: files and directories that the application cannot use, each with the reason.
         written_ns: when ``.checkpoint`` was written.
         rows_after_checkpoint: by store, files with rows that were flushed after that → their time (ns).
+        followed: whether ``statecore standby`` has followed it here.
     """
 
     task: str
@@ -222,6 +225,7 @@ class TaskView:
     unusable: tuple[tuple[str, str], ...] = ()
     written_ns: int = 0
     rows_after_checkpoint: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    followed: bool = False
 
 
 @dataclass(frozen=True)

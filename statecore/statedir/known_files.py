@@ -102,16 +102,16 @@ def _entries(file: Path) -> tuple[str, bool]:
 _OF_ROCKSDB = re.compile(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+|\d+\.(sst|log|blob|dbtmp)|OPTIONS-\d+\.dbtmp"
 )
-_OURS = frozenset({RECORD_FILE, f"{RECORD_FILE}.tmp", LOST_DIRECTORY})
+_OURS = frozenset({RECORD_FILE, f"{RECORD_FILE}.tmp", LOST_DIRECTORY, CONFIG_FILE})
 
 
 def foreign_files(path: Path) -> tuple[str, ...]:
-    """Names in a directory that neither creates, plus the settings file that rocksdict writes."""
+    """Names in a directory that neither RocksDB nor this library creates."""
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except OSError:
         return ()
-    return tuple(name for name in names if not is_database_file(name) or name == CONFIG_FILE)
+    return tuple(name for name in names if not is_database_file(name))
 
 
 def is_database_file(name: str) -> bool:
