@@ -75,9 +75,11 @@ def inspect_database(
 
 
 def view_without_current(path: Path, files: int) -> DatabaseView:
-    """The view of a directory that lost ``CURRENT``, over whose rows RocksDB would create an empty database."""
-    of_rows = number_of(files, "file")
-    broken = f"{path} has {of_rows} of rows and no CURRENT: the application would create an empty database there."
+    """The view of a directory that lost ``CURRENT``. RocksDB deletes its files, or refuses it for a log, even empty."""
+    outcome = "the application would create an empty database there, and delete them"
+    if log := next(iter(sorted(path.glob("*.log"))), None):
+        outcome = f"every start of the application fails, because RocksDB creates no database beside {log.name}"
+    broken = f"{path} has {number_of(files, 'file')} of rows and no CURRENT: {outcome}."
     return DatabaseView(
         path.name, None, None, {}, None, 0, tree_bytes(path), (), 0, broken, Corrupted.__name__, (), "current-missing"
     )  # fmt: skip

@@ -12,7 +12,7 @@ from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.errors import KINDS, Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import GLOBAL, OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import FIRST_WITH_OFFSETS, GLOBAL, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
@@ -247,6 +247,15 @@ class Inspection:
     findings: tuple[Finding, ...]
 
     @property
+    def layouts(self) -> tuple[str, ...]:
+        """Releases of Kafka Streams whose layout its databases have; several if they differ."""
+        inside = {one.has_offsets_family for store in self.stores for one in store.databases if one.families}
+        return tuple(
+            f"{FIRST_WITH_OFFSETS} or later" if has_offsets else f"{LAST_WITHOUT_OFFSETS} or older"
+            for has_offsets in sorted(inside)
+        )
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """Sentences of findings beyond single stores that an inspection reports."""
         return tuple(dict.fromkeys(one.what for one in self.findings if is_problem(one)))
@@ -270,6 +279,7 @@ class Inspection:
             "application_id": self.application_id,
             "path": str(self.path),
             "lock": holder_json(self.holder),
+            "layouts": list(self.layouts),
             "rows_are": "estimated" if self.estimated else "counted",
             "stores": [_store_json(store) for store in self.stores],
             "leftovers": [asdict(leftover) for leftover in self.offset_files],

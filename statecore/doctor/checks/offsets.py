@@ -136,7 +136,7 @@ def _not_closed(store: StoreView, task: TaskView, context: CheckContext) -> Find
     opened = [one for one in store.databases if one.status not in (None, 0)]
     names = [one.name for one in opened]
     if store.task == GLOBAL:
-        what = "was not closed, its process died: under exactly-once every start of the application fails"
+        what = "was not closed because its process died: under exactly-once every start of the application fails"
         severity = context.severity(Severity.WARNING, Severity.ERROR)
         return store_finding(
             store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=names
@@ -150,8 +150,13 @@ def _not_closed(store: StoreView, task: TaskView, context: CheckContext) -> Find
         )
     else:
         severity = context.severity(Severity.WARNING, Severity.ERROR)
-        what = "was not closed, its process died: under exactly-once the next start wipes the task, otherwise " + (
-            "it restores the records after the last flush" if store.logged else "records after the last flush are lost"
+        what = (
+            "was not closed because its process died: under exactly-once the next start wipes the task, otherwise "
+            + (
+                "it restores the records after the last flush"
+                if store.logged
+                else "records after the last flush are lost"
+            )
         )
     repair = None if context.is_at_least_once else Repair.REBUILD
     found = store_finding(store, "store-not-closed", severity, what, repair=repair, databases=names)
