@@ -54,7 +54,7 @@ class OffsetFileContent(NamedTuple):
     Attributes:
         offsets: by partition, -4 included; empty if there is no file or it is unreadable.
         exists: whether the file exists.
-        unreadable: why it cannot be read; empty if it can.
+        unreadable: why it cannot be read, without its name; empty if it can.
         damaged: whether it is unreadable because its bytes are wrong.
     """
 
@@ -69,7 +69,8 @@ def read_offset_file(file: Path) -> OffsetFileContent:
     try:
         return OffsetFileContent(read_offsets(file), exists=os.path.lexists(file))
     except StatecoreError as error:
-        return OffsetFileContent({}, unreadable=error.what, damaged=isinstance(error, Corrupted))
+        why = error.what.removeprefix(f"{file} cannot be read: ").rstrip(".")
+        return OffsetFileContent({}, unreadable=why, damaged=isinstance(error, Corrupted))
 
 
 def _meaning(file: Path) -> tuple[str, bool]:
