@@ -17,7 +17,7 @@ from statecore.cli.repository_info import look
 from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
 from statecore.system_errors import system_error
-from statecore.words import number_of
+from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -209,6 +209,8 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         console.print(f"{one.instance.application_id}{where}{in_directory}", style="bold", markup=False)
         for line in _holder(one) if one.instance.state_dir else ():
             print_line(console, line)
+        if one.standby_tasks:
+            print_line(console, f"copies of statecore standby: {shortened_list(one.standby_tasks)}")
         if one.later is not None:
             _show_later(console, one.later)
         for unfinished in one.unfinished:

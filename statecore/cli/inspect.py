@@ -139,6 +139,8 @@ def show(inspection: Inspection, *, segments: bool = False) -> None:
     console = result_console()
     console.print(f"{inspection.application_id} in {inspection.path}", style="bold", markup=False)
     console.print(_in_use(inspection), markup=False)
+    if inspection.layouts:
+        console.print(f"layout of Kafka Streams {' and '.join(inspection.layouts)}", markup=False)
     by_store: dict[str, list[StoreView]] = {}
     for store in inspection.stores:
         by_store.setdefault(store.store, []).append(store)

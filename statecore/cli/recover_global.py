@@ -33,10 +33,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.when_stopped = "Nothing was changed."
     if request.apply:
         output.when_stopped = (
-            "Every global store is complete, unchanged or rebuilt. Run the same command again before you start the "
-            "application, to rebuild the rest."
+            "Every global store is complete, unchanged or rebuilt. Rebuild the rest before you start the application."
         )
-        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=True)  # it finds what was done, at any moment
     report = output.run(run_recover_global, request, engine, application_id=request.application_id)
     output.result(report, show)
     return report.exit_code

@@ -39,10 +39,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     engine = engine_of(arguments)
     output.when_stopped = "Nothing was changed."
     if request.apply:
-        output.when_stopped = (
-            "Every task is complete, unchanged or repaired. Run the same command again to repair the rest."
-        )
-        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+        output.when_stopped = "Every task is complete, unchanged or repaired."
+        output.set_request_id(request.request_id, is_retry=True)  # it finds what was done, at any moment
     report = output.run(repair.run_repair, request, engine, application_id=request.application_id)
     output.result(report, show)
     return report.exit_code

@@ -32,7 +32,6 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb.directory import CONFIG_FILE
 from statecore.words import shortened_list
 
 _SHOWN = 20
@@ -194,7 +193,7 @@ def _foreign_in(path: Path) -> list[str]:
     names = {name for _, _, files in os.walk(path) for name in files if not name.startswith(".")}
     if any(name.endswith(".sst") or name.startswith("MANIFEST-") for name in names):
         return []
-    return sorted(name for name in names if not is_database_file(name) and name != CONFIG_FILE)
+    return sorted(name for name in names if not is_database_file(name))
 
 
 def _by_content(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -> list[tuple[StorePlace, str]]:

@@ -70,14 +70,16 @@ def inspect_database(
         path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
         tuple(sorted(state.column_families)), older, result.broken, result.error, lost_files(path), result.cause,
         counts, unnamed, lost_end, _formats(path, manifest) if depth.formats else (), foreign_files(path),
-        manifest is not None and manifest.offsets_flushed, state.position_entry,
+        manifest is not None and manifest.offsets_flushed, state.position_entry, result.written_here_last,
     )  # fmt: skip
 
 
 def view_without_current(path: Path, files: int) -> DatabaseView:
-    """The view of a directory that lost ``CURRENT``, over whose rows RocksDB would create an empty database."""
-    of_rows = number_of(files, "file")
-    broken = f"{path} has {of_rows} of rows and no CURRENT: the application would create an empty database there."
+    """The view of a directory that lost ``CURRENT``. RocksDB deletes its files, or refuses it for a log, even empty."""
+    outcome = "the application would create an empty database there, and delete them"
+    if log := next(iter(sorted(path.glob("*.log"))), None):
+        outcome = f"every start of the application fails, because RocksDB creates no database beside {log.name}"
+    broken = f"{path} has {number_of(files, 'file')} of rows and no CURRENT: {outcome}."
     return DatabaseView(
         path.name, None, None, {}, None, 0, tree_bytes(path), (), 0, broken, Corrupted.__name__, (), "current-missing"
     )  # fmt: skip
@@ -98,10 +100,11 @@ class _DatabaseInspection:
         self.manifest: ManifestCheck | None = None
         self.rows: dict[str, int] = {}
         self.broken = self.error = self.cause = ""
+        self.written_here_last = False
 
     def take(self, on_disk: DatabaseOnDisk, database: Database) -> None:
         """Take over the reader's result; a MANIFEST that lost its end is kept apart from other damage."""
-        manifest, damage = on_disk.manifest, on_disk.damage
+        manifest, damage, self.written_here_last = on_disk.manifest, on_disk.damage, on_disk.written_here_last
         missing = () if manifest is None else manifest.missing
         if damage is not None and on_disk.refused:
             self.fail(_cause_of_refusal(manifest), damage, missing)

@@ -324,7 +324,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "current-missing",
             loss,
             "a directory has a database's files and no CURRENT",
-            "The application creates an empty database there.",
+            "Nothing reads its rows. The application creates an empty database there and deletes the SST files; beside "
+            "a log (*.log), even an empty one, RocksDB creates none, and every start fails.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
@@ -478,9 +479,10 @@ def _kinds() -> tuple[FindingKind, ...]:
         FindingKind(
             "topic-missing",
             loss,
-            "a store has a changelog that does not exist",
+            "the topic of a store does not exist",
             "The rows of the store have no other copy. The application creates an empty changelog; under exactly-once "
-            "it then deletes the rows, at-least-once it keeps them and no other instance will have them.",
+            "it then deletes the rows, at-least-once it keeps them and no other instance will have them. It creates "
+            "no source topic and no topic of a global store: without one it does not start, and the rows stay.",
             "Keep a copy of the directory before the application starts (statecore backup --offline). Check the "
             "application id and the cluster; find out who deleted the topic.",
             (),

@@ -12,7 +12,7 @@ from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.errors import KINDS, Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import GLOBAL, OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import FIRST_WITH_OFFSETS, GLOBAL, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
@@ -58,6 +58,7 @@ class DatabaseView:
         foreign: files in its directory that are not RocksDB's.
         flushed: whether its offset was flushed since it was last opened, by its close or before a kill.
         position_entry: encoded position; ``None`` without it.
+        written_here_last: whether this library wrote to it last.
     """
 
     name: str
@@ -80,6 +81,7 @@ class DatabaseView:
     foreign: tuple[str, ...] = ()
     flushed: bool = False
     position_entry: builtins.bytes | None = None
+    written_here_last: bool = False
 
     @property
     def state(self) -> DatabaseState:
@@ -211,6 +213,7 @@ class TaskView:
         unusable: files and directories that the application cannot use, each with the reason.
         written_ns: when ``.checkpoint`` was written.
         rows_after_checkpoint: by store, files with rows that were flushed after that → their time (ns).
+        followed: whether ``statecore standby`` has followed it here.
     """
 
     task: str
@@ -222,6 +225,7 @@ class TaskView:
     unusable: tuple[tuple[str, str], ...] = ()
     written_ns: int = 0
     rows_after_checkpoint: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    followed: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,15 @@ class Inspection:
     stores: tuple[StoreView, ...]
     offset_files: tuple[KnownFile, ...]
     findings: tuple[Finding, ...]
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """Releases of Kafka Streams whose layout its databases have; several if they differ."""
+        inside = {one.has_offsets_family for store in self.stores for one in store.databases if one.families}
+        return tuple(
+            f"{FIRST_WITH_OFFSETS} or later" if has_offsets else f"{LAST_WITHOUT_OFFSETS} or older"
+            for has_offsets in sorted(inside)
+        )
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -266,6 +279,7 @@ class Inspection:
             "application_id": self.application_id,
             "path": str(self.path),
             "lock": holder_json(self.holder),
+            "layouts": list(self.layouts),
             "rows_are": "estimated" if self.estimated else "counted",
             "stores": [_store_json(store) for store in self.stores],
             "leftovers": [asdict(leftover) for leftover in self.offset_files],

@@ -372,6 +372,7 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
         tuple(unusable_files(directory.path, path)),
         written_ns,
         {store: files for store, files in late.items() if files},
+        directory.was_followed(task),
     )
 
 

@@ -272,7 +272,7 @@ class _Logs:
         if newest is None or not shown:
             because = why or "no row could be compared"
             self._note_undecided(
-                store, f"whether its changelog is the one that it was built from is not known, {because}"
+                store, f"whether its changelog is the one that it was built from is not known ({because})"
             )
             return
         if (
@@ -317,7 +317,7 @@ class _Logs:
         if not store.segments_agree:
             return "its segments, or a file, say other offsets"
         if not store.closed:
-            return "it does not say that it was closed, so rows may be ahead of its offset"
+            return "it was not closed, and rows may be ahead of its offset"
         if store.kind is StoreKind.UNKNOWN:
             return "its kind is not known"
         if store.kind not in LAST_WRITE_KINDS:

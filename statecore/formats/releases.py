@@ -160,5 +160,7 @@ CURRENT = RELEASES["4.4"]  # Release whose directory layout this library writes;
 FAMILIES = frozenset({kind.family for kind in CURRENT.kinds.values()} | {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY})
 """Every column family of any store kind, ``offsets`` included."""
 
+FIRST_WITH_OFFSETS = next(name for name, release in RELEASES.items() if release.offsets_inside)
+
 LAST_WITHOUT_OFFSETS = [name for name, release in RELEASES.items() if not release.offsets_inside][-1]
 """Newest release with offset files beside the stores; it opens no database with the family ``offsets``."""

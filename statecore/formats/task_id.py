@@ -2,6 +2,10 @@
 
 Global stores belong to no task; their directory ``global`` stands for one here.
 
+``00_1`` is no task here. Kafka Streams parses it as ``0_1``, but never writes that name and opens no store in such a
+directory; its cleaner deletes it after ``state.cleanup.delay.ms``. It may be a copy that a person has made, so this
+library leaves it as it is.
+
 Source: ``org.apache.kafka.streams.processor.TaskId`` and ``StateDirectory.getOrCreateDirectoryForTask``.
 """
 
@@ -14,7 +18,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 
 _GLOBAL_SUBTOPOLOGY = -1
-_NAME = re.compile(r"([0-9]+)_([0-9]+)")
+_NAME = re.compile(r"(0|[1-9][0-9]*)_(0|[1-9][0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class TaskId:
 
     @classmethod
     def match(cls, name: str) -> TaskId | None:
+        """Task with this name; ``None`` if the name is not one that ``TaskId.toString`` writes."""
         if name == GLOBAL:
             return GLOBAL_TASK
         found = _NAME.fullmatch(name)

@@ -13,7 +13,7 @@ Ingest accepts a file with a flipped bit, so every file is hashed in the databas
 the one taken when the run was finished; except of an unmodified inode that was hashed while it was received.
 
 Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`), unless they are known. On a
-base they stay unknown.
+base they stay unknown, unless a scan is requested.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import Segmentation, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import combined
+from statecore.images.digest import combined, digest_rows
 from statecore.images.identity import image_identity
 from statecore.images.linked_bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
 from statecore.images.mapped_runs import check_present, check_unchanged, damaged
@@ -78,6 +78,7 @@ def build_image(
     merged: Mapping[int | None, MergedDatabase] = _NOT_MERGED,
     content: StoreDigest | None = None,
     computes_content: bool = True,
+    scans_bases: bool = False,
 ) -> Image:
     """Build the databases of these runs; they are closed and durable when this returns.
 
@@ -85,8 +86,8 @@ def build_image(
     no byte or inode of a base is changed.
 
     Returns:
-        The image. Its content is unknown where it was not given and one of its databases has a base, or
-        ``computes_content`` is false.
+        The image. Its content is unknown where it was not given, and one of its databases has a base that is not
+        scanned (``scans_bases``), or ``computes_content`` is false.
     """
     _check_offsets(offsets)
     _check_runs(kind, runs, offsets, bases)
@@ -103,7 +104,14 @@ def build_image(
             raise ValueError(f"an image of a {kind.value} store needs its segmentation")
         databases, expired = _live_databases(directory, runs, below, segmented)
     digests = [
-        _build_database(database, kind, offsets, merged.get(segment), reads=computes_content and content is None)
+        _build_database(
+            database,
+            kind,
+            offsets,
+            merged.get(segment),
+            reads=computes_content and content is None,
+            scans=scans_bases and content is None,
+        )
         for segment, database in databases.items()
     ]
     known = [found for found in digests if found is not None]
@@ -217,8 +225,9 @@ def _build_database(
     merged: MergedDatabase | None,
     *,
     reads: bool,
+    scans: bool,
 ) -> StoreDigest | None:
-    """Build a database; returns its content where runs have it, or where rows are read for it."""
+    """Build a database; returns its content where runs have it, or where their rows or those of its base are read."""
     directory, base = database.directory, database.base
     merged = merged if base is None else None
     for run in database.runs if merged is None else merged.files:
@@ -241,6 +250,8 @@ def _build_database(
             found = merged.content
         elif base is None:
             found = merged_digest(runs, files) if reads else known_digest(runs)
+        elif scans:
+            found = digest_rows(store.scan_lists())
         store.commit(offsets)
     remove_guard_record(directory)
     if base is not None:

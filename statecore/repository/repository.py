@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from statecore import __version__
 from statecore.documents import DocumentType, parse_json
-from statecore.errors import Corrupted, Fenced, Invalid, NotFound
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.directory import DirectoryBlobs, DirectoryPointers, Sharing
 from statecore.objectstore.pointers import Pointers, PointerValue
@@ -278,6 +278,9 @@ def _probe_directory(path: Path) -> None:
     below = path / f"statecore-probe-{uuid.uuid4().hex}"
     try:
         probe(path.as_uri(), DirectoryBlobs(below), DirectoryPointers(below))
+    except StatecoreError as error:
+        what, action = (text.replace(str(below), str(path)) for text in (error.what, error.action))
+        raise error.restated(what, action=action, directory=str(path)) from error
     finally:
         shutil.rmtree(below, ignore_errors=True)
 

@@ -162,7 +162,7 @@ def _summary(wrong: list[str]) -> str:
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STORE = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
-_TASK = re.compile(r"global|(?:__[A-Za-z0-9._-]+__/)?[0-9]+_[0-9]+")
+_TASK = re.compile(r"global|(?:__[A-Za-z0-9._-]+__/)?(?:0|[1-9][0-9]*)_(?:0|[1-9][0-9]*)")
 _BASE_FILE = re.compile(r"[0-9]+\.(?:sst|blob|log)|CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-[0-9]+")
 
 

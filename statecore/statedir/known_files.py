@@ -54,7 +54,7 @@ class OffsetFileContent(NamedTuple):
     Attributes:
         offsets: by partition, -4 included; empty if there is no file or it is unreadable.
         exists: whether the file exists.
-        unreadable: why it cannot be read; empty if it can.
+        unreadable: why it cannot be read, without its name; empty if it can.
         damaged: whether it is unreadable because its bytes are wrong.
     """
 
@@ -69,7 +69,8 @@ def read_offset_file(file: Path) -> OffsetFileContent:
     try:
         return OffsetFileContent(read_offsets(file), exists=os.path.lexists(file))
     except StatecoreError as error:
-        return OffsetFileContent({}, unreadable=error.what, damaged=isinstance(error, Corrupted))
+        why = error.what.removeprefix(f"{file} cannot be read: ").rstrip(".")
+        return OffsetFileContent({}, unreadable=why, damaged=isinstance(error, Corrupted))
 
 
 def _meaning(file: Path) -> tuple[str, bool]:
@@ -102,16 +103,16 @@ def _entries(file: Path) -> tuple[str, bool]:
 _OF_ROCKSDB = re.compile(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+|\d+\.(sst|log|blob|dbtmp)|OPTIONS-\d+\.dbtmp"
 )
-_OURS = frozenset({RECORD_FILE, f"{RECORD_FILE}.tmp", LOST_DIRECTORY})
+_OURS = frozenset({RECORD_FILE, f"{RECORD_FILE}.tmp", LOST_DIRECTORY, CONFIG_FILE})
 
 
 def foreign_files(path: Path) -> tuple[str, ...]:
-    """Names in a directory that neither creates, plus the settings file that rocksdict writes."""
+    """Names in a directory that neither RocksDB nor this library creates."""
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except OSError:
         return ()
-    return tuple(name for name in names if not is_database_file(name) or name == CONFIG_FILE)
+    return tuple(name for name in names if not is_database_file(name))
 
 
 def is_database_file(name: str) -> bool:

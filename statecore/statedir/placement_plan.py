@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Invalid, Reason, StatecoreError
+from statecore.errors import Invalid, Reason
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
@@ -57,12 +57,13 @@ from statecore.statedir.checkpoint_overlay import migrated
 from statecore.statedir.custom_stores import CustomStore, CustomStores, restored_by_kafka_streams
 from statecore.statedir.file_ownership import unwritable
 from statecore.statedir.journal import PlacedStore, read_record
+from statecore.statedir.known_files import read_offset_file
 from statecore.statedir.mounts import mount_in
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory, store_directory
-from statecore.statedir.task_layout import names_in, store_of, stores_in
-from statecore.stores.legacy_offsets import read_offsets
+from statecore.statedir.store_on_disk import read_store
+from statecore.statedir.task_layout import names_in, rows_without_current, store_of, stores_in
 from statecore.stores.rocksdb.files import files_elsewhere
 from statecore.stores.rocksdb.options_file import unopenable_there
 
@@ -91,13 +92,20 @@ class TaskPlan:
     already_placed: tuple[PlacedStore, ...] = ()
 
     @property
+    def replaced(self) -> tuple[str, ...]:
+        """Dropped names of restored stores, which what was built replaces; nothing of an advanced one is replaced."""
+        stores = [image.store for image in self.restored if not image.advances]
+        built = {name for one in stores for name in (one, f"{PLAIN_PARENT}/{one}", store_checkpoint_file(one))}
+        return tuple(name for name in self.dropped if name in built)
+
+    @property
     def removed(self) -> tuple[str, ...]:
-        """Dropped names that are not recreated; the files of a store that is advanced are linked."""
+        """Dropped names that nothing replaces; the files of a store that is advanced are linked."""
         advanced = [image for image in self.restored if image.advances]
         linked = {store_directory(image.store, image.kind) for image in advanced}
         linked |= {store_checkpoint_file(image.store) for image in advanced}
         linked |= {one.file for one in self.custom if one.offsets is not None}  # rewritten
-        return tuple(name for name in self.dropped if name not in linked)
+        return tuple(name for name in self.dropped if name not in {*linked, *self.replaced})
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,7 @@ class PlacementPlan:
                 "restored": [image.store for image in task.restored],
                 "kept": list(task.carried),
                 "created": [sibling.store for sibling in task.created],
+                "replaced": list(task.replaced),
                 "dropped": list(task.removed),
                 "restored_by_kafka_streams": [one.store for one in task.custom if one.why_restored],
                 "already_placed": bool(task.already_placed),
@@ -360,25 +369,38 @@ class _TaskPlanner:
         for name in dropped:
             store = name.removeprefix(f"{PLAIN_PARENT}/")
             if store in replaced and _has_content(self.live / name):
+                damage = self._damage(name)
                 self._refuse(
                     "store-exists",
-                    f"contains the store {store} already; set replace (--replace) to replace it",
+                    f"contains the store {store}, which is damaged: {damage}; set replace (--replace) to rebuild it"
+                    if damage
+                    else f"contains the store {store} already; set replace (--replace) to replace it",
                     store=store,
+                    **({"damage": damage} if damage else {}),
                 )
+
+    def _damage(self, name: str) -> str:
+        """Why a directory has no intact store; empty if it has one, or is no store's."""
+        found = next((one for one in stores_in(self.live) if one.name == name), None)
+        if found is None:
+            return ""
+        if lost := next(iter(rows_without_current(found)), None):
+            return f"{lost} has data files and no CURRENT"
+        damage = read_store(found, manifests=True).damage
+        return "" if damage is None else damage.what.rstrip(".")
 
     def _check_checkpoint(self) -> None:
         ours = {topic for image in self.restored for topic in image.topics} | self.custom.topics
         file = self.live / CHECKPOINT_FILE
-        try:
-            named = read_offsets(file)
-        except StatecoreError as error:
+        read = read_offset_file(file)
+        if read.unreadable:
             self._refuse(
                 "checkpoint-unreadable",
-                f"has a {CHECKPOINT_FILE} file that cannot be read ({error}); restore all stores of the task",
+                f"has a {CHECKPOINT_FILE} file that cannot be read ({read.unreadable}); restore all stores of the task",
                 path=str(file),
             )
             return
-        other = sorted({partition.topic for partition in migrated(named)} - ours)
+        other = sorted({partition.topic for partition in migrated(read.offsets)} - ours)
         if other:
             self._refuse(
                 "checkpoint-of-other-stores",
@@ -445,6 +467,7 @@ def _line(task: TaskPlan) -> str:
         ("keep", [name for name in task.carried if not name.startswith(".")]),
         ("create without data", [sibling.store for sibling in task.created]),
         ("restored by Kafka Streams", [one.store for one in task.custom if one.why_restored]),
+        ("replaced by what was built:", list(task.replaced)),
         ("drop", list(task.removed)),
     ):
         if names:

@@ -32,7 +32,7 @@ from statecore.statedir.application_lock import ApplicationLock, remove_empty
 from statecore.statedir.file_ownership import INITIAL_MODE, FileOwnership, decide_ownership, is_incomplete, this_process
 from statecore.statedir.open_stores import holder_without_lock, refuse_lost_lock
 from statecore.statedir.task_layout import StoreDirectory, directories_in, stores_in
-from statecore.statedir.work_directory import PLANS
+from statecore.statedir.work_directory import PLANS, STANDBY, STANDBY_LOGS
 from statecore.stores.lock_holder import Holder, lock_holder
 from statecore.system_errors import system_error
 
@@ -109,6 +109,10 @@ class StateDirectory:
     def every_task(self) -> list[str]:
         """The tasks with a directory, as :meth:`task_directories`, and ``global`` if it exists."""
         return [*self.task_directories(), *([GLOBAL] if self.global_path.is_dir() else [])]
+
+    def was_followed(self, task: str) -> bool:
+        """Whether ``statecore standby`` has followed the changelogs of a task here."""
+        return (self.work_path / STANDBY / task / STANDBY_LOGS).is_file()
 
     def in_use_by(self) -> Holder | None:
         """The holder of the lock, or an application that runs without it. Raises ``Invalid`` without read access."""

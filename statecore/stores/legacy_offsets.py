@@ -73,7 +73,7 @@ def adopt_position(store: StateStore, position: Position) -> None:
 def _failed(what: str, file: Path, error: OSError) -> StatecoreError:
     return system_error(
         error,
-        f"{file} could not be {what}",
+        f"{file} cannot be {what}",
         action="Check that the directory exists and that this user may read and write it.",
         file=str(file),
     )

@@ -61,7 +61,7 @@ class TaskDirectory:
         self, stores: Mapping[str, StateStore], adopted: AdoptedOffsets, checkpointer: TaskCheckpointer
     ) -> None:
         self.stores = MappingProxyType(dict(stores))
-        self.taken_over = adopted
+        self.adopted = adopted
         self.checkpointer = checkpointer
 
     def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> bool:
@@ -128,8 +128,8 @@ def open_task_directory(
     offsets = TaskOffsets(directory, listed, exactly_once=exactly_once, is_global=is_global, next_reader=next_reader)
     _make(directory)
     checkpointer = TaskCheckpointer(offsets, checkpoints, metrics=metrics)
-    taken_over = checkpointer.open(ignore_foreign=ignore_foreign)
-    return TaskDirectory({one.name: one.store for one in listed}, taken_over, checkpointer)
+    adopted = checkpointer.open(ignore_foreign=ignore_foreign)
+    return TaskDirectory({one.name: one.store for one in listed}, adopted, checkpointer)
 
 
 def _make(directory: Path) -> None:

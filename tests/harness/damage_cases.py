@@ -309,9 +309,7 @@ def _of_surroundings() -> dict[str, Damage]:
         "position-left": Damage(
             lambda path: write_checkpoint(path / TASK / f"{PLAIN}.position", {"in-0": 3}), ("position-leftover",)
         ),
-        "foreign-file": Damage(
-            _to_database(lambda path: (path / "rocksdict-config.json").write_text("{}")), ("foreign-file",)
-        ),
+        "foreign-file": Damage(_to_database(lambda path: (path / "notes.txt").write_text("{}")), ("foreign-file",)),
         "modes-of-table": Damage(_not_for_root(_to_table(lambda path: path.chmod(0))), ("rights",)),
         "modes-of-directory": Damage(_not_for_root(_to_database(lambda path: path.chmod(0o500))), ("rights",)),
         "old-times": Damage(_old_times, ("cleaning-deletes",), needs=_CLEANUP),

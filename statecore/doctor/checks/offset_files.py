@@ -25,7 +25,7 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
     found = []
     file = task.stores.get(store.store)
     if file is not None and file.unreadable:
-        what = f"cannot be opened: {file.unreadable}"
+        what = f"has a {store_checkpoint_file(store.store)} that cannot be read: {file.unreadable}"
         found.append(
             store_finding(
                 store,
@@ -44,7 +44,7 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
     if store.store in task.positions and store.keeps_offsets_inside:
         name, read = position_file(store.store), task.positions[store.store]
         if read.unreadable:
-            what = f"cannot be opened: {read.unreadable}"
+            what = f"has a {name} that cannot be read: {read.unreadable}"
             repair = Repair.MOVE_ASIDE if read.damaged else None
             found.append(store_finding(store, "checkpoint-unreadable", Severity.ERROR, what, repair=repair, file=name))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from statecore.doctor.checks.context import CheckContext, foreign_offsets, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
@@ -12,6 +13,11 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 
+_CLOSE_STANDBY = (
+    "This is a copy of statecore standby, whose process died: run statecore standby --once with this directory, which "
+    "follows the changelog to its end and closes the store."
+)
+
 
 def check_offsets(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Check offset and status of one store of one task, except for what is normal in a running application."""
@@ -19,7 +25,7 @@ def check_offsets(store: StoreView, task: TaskView, context: CheckContext) -> li
     if store.keeps_offsets_inside is not False:
         found += [*_missing(store, task, context), *_unknown(store, context), *_foreign(store, context)]
     if store.closed is False and not store.in_use:
-        found.append(_not_closed(store, context))
+        found.append(_not_closed(store, task, context))
     return found
 
 
@@ -126,13 +132,14 @@ def _unknown(store: StoreView, context: CheckContext) -> list[Finding]:
     return [store_finding(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
-def _not_closed(store: StoreView, context: CheckContext) -> Finding:
-    opened = [one.name for one in store.databases if one.status not in (None, 0)]
+def _not_closed(store: StoreView, task: TaskView, context: CheckContext) -> Finding:
+    opened = [one for one in store.databases if one.status not in (None, 0)]
+    names = [one.name for one in opened]
     if store.task == GLOBAL:
-        what = "was not closed, its process died: under exactly-once every start of the application fails"
+        what = "was not closed because its process died: under exactly-once every start of the application fails"
         severity = context.severity(Severity.WARNING, Severity.ERROR)
         return store_finding(
-            store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=opened
+            store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=names
         )
     if context.transactional:
         severity = context.severity(Severity.NOTE, Severity.ERROR)
@@ -143,11 +150,19 @@ def _not_closed(store: StoreView, context: CheckContext) -> Finding:
         )
     else:
         severity = context.severity(Severity.WARNING, Severity.ERROR)
-        what = "was not closed, its process died: under exactly-once the next start wipes the task, otherwise " + (
-            "it restores the records after the last flush" if store.logged else "records after the last flush are lost"
+        what = (
+            "was not closed because its process died: under exactly-once the next start wipes the task, otherwise "
+            + (
+                "it restores the records after the last flush"
+                if store.logged
+                else "records after the last flush are lost"
+            )
         )
     repair = None if context.is_at_least_once else Repair.REBUILD
-    return store_finding(store, "store-not-closed", severity, what, repair=repair, databases=opened)
+    found = store_finding(store, "store-not-closed", severity, what, repair=repair, databases=names)
+    if task.followed and all(one.written_here_last for one in opened):
+        return replace(found, repair=None, own_remedy=_CLOSE_STANDBY)
+    return found
 
 
 def check_unlogged(

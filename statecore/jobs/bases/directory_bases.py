@@ -17,11 +17,12 @@ from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import offsets_in_words
 from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
-from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of
+from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of, segmentation_of
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import read_database
-from statecore.statedir.task_layout import StoreDirectory
+from statecore.statedir.task_layout import StoreDirectory, rows_without_current
 from statecore.stores.legacy_offsets import read_offsets
+from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 class DirectoryBases:
@@ -33,8 +34,14 @@ class DirectoryBases:
         self._directory, self._spec, self._refused = directory, spec, refused
 
     def has(self, key: Key) -> bool:
-        """Whether the directory has files of a store."""
+        """Whether the directory has files of a store, also of one that was deleted in part."""
         return self._found(key) is not None
+
+    def why_incomplete(self, key: Key) -> Refused | None:
+        """The refusal of a store of which files of rows belong to no database; ``None`` of any other."""
+        found, store = self._found(key), self._spec.store(key[1])
+        why = "" if found is None or store is None else why_partially_deleted(found, segmentation_of(store))
+        return Refused(*key, DIRECTORY, Reason(why.rstrip("."), "store-incomplete")) if why else None
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
         found, store = self._found(key), self._spec.store(key[1])
@@ -43,6 +50,10 @@ class DirectoryBases:
         why = self._refused.get((key, DIRECTORY))
         if why is not None:
             yield Refused(*key, DIRECTORY, why)
+            return
+        incomplete = self.why_incomplete(key)
+        if incomplete is not None:
+            yield incomplete
             return
         try:
             yield self._base(key[0], store, found)
@@ -54,7 +65,8 @@ class DirectoryBases:
     def _found(self, key: Key) -> StoreDirectory | None:
         store = self._spec.store(key[1])
         name = "" if store is None else store_directory(store.name, store.kind)
-        return next((one for one in self._directory.stores(key[0]) if one.name == name and any(one.databases)), None)
+        found = next((one for one in self._directory.stores(key[0]) if one.name == name), None)
+        return found if found is not None and (found.databases or rows_without_current(found)) else None
 
     def _base(self, task: str, store: StoreSpec, found: StoreDirectory) -> Base:
         databases = _databases(store, found)

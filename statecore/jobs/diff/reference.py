@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from statecore.errors import StatecoreError
+from statecore.errors import StatecoreError, options_conflict
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.diff.request import DiffRequest
@@ -56,6 +56,12 @@ class Reference:
 def existing_reference(context: JobContext[DiffRequest], state_dir: str) -> Reference:
     """The application's directory in another state directory."""
     directory = application_directory(Path(state_dir), context.application_id)
+    if directory.path.samefile(context.existing_directory().path):
+        raise options_conflict(
+            f"{directory.path} would be compared with itself.",
+            "Name another state directory (--with-state-dir), such as a copy.",
+            ["state_dir", "with_state_dir"],
+        )
     return Reference(directory, f"the state directory {directory.path}", context.declared)
 
 

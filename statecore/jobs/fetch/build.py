@@ -46,8 +46,10 @@ def download_and_build(
 
 def _engine(job: FetchJob, plan: FetchPlan) -> Engine:
     """Processes for much work; this process alone for little, or if files only need to be linked."""
-    processes = job.request.processes
-    is_small = plan.file_bytes < _SMALL or all(store.is_linked(job.contents.of(store)) for store in plan.stores)
+    processes, count = job.request.processes, job.request.count
+    is_small = plan.file_bytes < _SMALL or all(
+        store.is_linked(job.contents.of(store), asked=count) for store in plan.stores
+    )
     if processes == 1 or (processes is None and is_small):
         return InProcessEngine(_LINKING)
     return ProcessEngine(processes, _PRELOADED)

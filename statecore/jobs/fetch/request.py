@@ -120,7 +120,7 @@ class FetchRequest(Request):
             Flag(),
             title="Count",
             help="read all rows of stores without a known digest, to report number and digest; otherwise only small "
-            "ones are read",
+            "ones are read, and none of a backup",
             section=CHECKS,
         ),
     )

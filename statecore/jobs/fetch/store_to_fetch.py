@@ -76,14 +76,16 @@ class StoreToFetch:
         return total
 
     def is_counted(self, content: StoreDigest | None, *, asked: bool = False) -> bool:
-        """Whether all rows are read for the digest; ``asked`` forces it whatever the size."""
+        """Whether all rows of its runs are read for the digest; ``asked`` forces it whatever the size."""
         return asked or content is not None or self.snapshot.file_bytes <= COUNTED_BYTES
 
-    def is_linked(self, content: StoreDigest | None) -> bool:
+    def is_linked(self, content: StoreDigest | None, *, asked: bool = False) -> bool:
         """Whether its databases only need hard links: no runs to merge, no rows to read."""
         if self.placed_empty:
             return True
-        is_known = not self.is_counted(content) or all(len(one.runs) < 2 for one in self.snapshot.databases)
+        databases = self.snapshot.databases
+        is_known = not self.is_counted(content, asked=asked) or all(len(one.runs) < 2 for one in databases)
+        is_known = is_known and not (asked and any(one.base for one in databases))
         is_known = is_known or content is not None
         return is_known and not self.merged_bytes and not self.snapshot.kind.is_versioned
 
@@ -110,6 +112,7 @@ class StoreToFetch:
             {one.sha256: hashed[one.sha256] for one in self.wanted if one.sha256 in hashed},
             None if self.placed_empty else content,
             self.is_counted(content, asked=count),
+            scans_bases=count,
         )
 
 

@@ -56,6 +56,7 @@ class Restores(Attempts):
             if there is none, the lock is held, or the directory was not read.
         fetches: its fetches; none if the directory was not read.
         changes: its migrations and repairs; likewise.
+        standby_tasks: tasks that ``statecore standby`` has followed in it.
     """
 
     instance: Instance
@@ -69,6 +70,7 @@ class Restores(Attempts):
     writer: Holder | None = None
     fetches: Fetches = field(default_factory=Fetches)
     changes: Changes = field(default_factory=Changes)
+    standby_tasks: tuple[str, ...] = ()
 
     @property
     def before(self) -> ReportHead | None:
@@ -106,6 +108,7 @@ class Restores(Attempts):
             "unfinished": [one.to_json() for one in self.unfinished],
             **self.fetches.to_json(),
             **self.changes.to_json(),
+            "standby_tasks": list(self.standby_tasks),
             "leftovers": [vars(one) for one in self.leftovers],
             "problems": list(self.problems),
         }
@@ -149,6 +152,7 @@ def read_history(directory: StateDirectory, reported: Iterable[InstanceReports] 
         writer,
         fetches,
         changes,
+        tuple(task for task in directory.task_directories() if directory.was_followed(task)),
     )
 
 

@@ -80,7 +80,11 @@ def unfinished_restores(
     holder: Holder | None,
     problems: list[str],
 ) -> list[UnfinishedRestore]:
-    """Plans without an end that are newer than the last finished restore, and the restore of a journal."""
+    """Plans without an end that are newer than the last finished restore, and the restore of a journal.
+
+    Requests with the same plan share what is built, so one of them resumes it: the one in progress, else the newest.
+    The rebuilds of an unfinished repair, among ``other_requests``, are resumed by the repair.
+    """
     journal = _journal(work, problems)
     if journal is not None and journal.request_id in other_requests:
         journal = None
@@ -94,11 +98,18 @@ def unfinished_restores(
             continue
         if frozen is None or (plan.stem in finished and plan.stem != interrupted):
             continue
+        if frozen.request_id.rpartition("-")[0] in other_requests:
+            continue
         attempt = _attempt(plan.with_suffix(ATTEMPT_SUFFIX))
         heard = max(attempt.when if attempt else "", utc(plan.stat().st_mtime))
         if heard > since or plan.stem == interrupted:
             found.append(_one_unfinished(work, plan, frozen, attempt, journal, holder))
-    if journal is not None and journal.request_id not in {one.request_id for one in found}:
+    placing = "" if journal is None else journal.request_id
+    resumed: dict[str, UnfinishedRestore] = {}
+    for one in sorted(found, key=lambda one: (not one.running, one.request_id != placing)):
+        resumed.setdefault(one.plan_id, one)
+    found = [one for one in found if resumed[one.plan_id] is one]
+    if journal is not None and placing not in {one.request_id for one in found}:
         progress = ("place", _swapped(journal), len(journal.tasks), "tasks")
         found.append(UnfinishedRestore(journal.request_id, "", "", None, *progress, holder is not None, ()))
     return found

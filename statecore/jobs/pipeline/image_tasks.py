@@ -172,6 +172,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         merged=merged,
         content=built.content,
         computes_content=built.is_counted,
+        scans_bases=built.scans_bases,
     )
     shutil.rmtree(scratch)
     return image

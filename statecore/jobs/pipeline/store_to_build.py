@@ -45,7 +45,8 @@ class StoreToBuild:
         size: amount of work, about as many records.
         hashed: state of files when they were downloaded and hashed, by hash.
         content: digest of the rows, if known.
-        is_counted: whether all rows are read to find an unknown digest.
+        is_counted: whether all rows of runs are read to find an unknown digest.
+        scans_bases: the same for the rows of bases.
     """
 
     task: str
@@ -59,6 +60,7 @@ class StoreToBuild:
     hashed: Mapping[str, FileState | None] = field(default_factory=dict)
     content: StoreDigest | None = None
     is_counted: bool = True
+    scans_bases: bool = False
 
     @property
     def runs(self) -> Iterator[Run]:

@@ -98,6 +98,10 @@ class RestoreCandidates:
         """Whether the state directory has a store that may be a base."""
         return self._here is not None and self._here.has(key)
 
+    def why_incomplete(self, key: Key) -> Refused | None:
+        """The refusal of a store of the directory that was deleted in part; ``None`` of any other."""
+        return None if self._here is None else self._here.why_incomplete(key)
+
     def needs_placement(self, task: str) -> bool:
         """Whether a task lacks a store without which an exactly-once start wipes it: a placement creates that."""
         if not self.spec.processing_guarantee.is_exactly_once or task == GLOBAL:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, Reason
-from statecore.jobs.bases.base import DAMAGED, DIRECTORY, Key, grouped
+from statecore.jobs.bases.base import DAMAGED, DIRECTORY, Key, Refused, grouped
 from statecore.jobs.context import JobContext
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.pipeline.tail_check import TailRuns, found_unsound
@@ -38,6 +38,7 @@ class RestorePlanner:
         stays = unadvanceable_stores(asked, request.stores) if request.start_from == FROM_DIRECTORY else ()
 
         missing: list[Key] = []
+        incomplete: list[Refused] = []
 
         def only(key: Key) -> bool:
             if limit is not None and key not in limit.keys:
@@ -47,7 +48,11 @@ class RestorePlanner:
             if not candidates.has_store(key):
                 missing.append(key)
                 return False
-            return key[1] not in stays
+            if key[1] in stays:
+                damaged = candidates.why_incomplete(key)
+                incomplete.extend([] if damaged is None else [damaged])
+                return False
+            return True
 
         planned = plan_reads(
             cluster,
@@ -60,6 +65,7 @@ class RestorePlanner:
             ends={} if limit is None else limit.ends,
         )
         bases, refused, costlier = planned.chosen
+        refused = (*refused, *incomplete)
         plan, kept = _without_finished_tasks(planned.plan, candidates.needs_placement)
         is_partial = request.start_from == FROM_DIRECTORY or plan != planned.plan
         left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_partial else set()

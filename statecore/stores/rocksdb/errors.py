@@ -105,7 +105,7 @@ _STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = 
 
 def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
     """The error for an exception on the database at ``path``; ``doing`` names the operation, to begin a sentence."""
-    text = str(error).rstrip(".")
+    text = str(error).rstrip("\n").rstrip(".")  # some messages of RocksDB end with a line end
     following = FOLLOWING.search(text)
     kind, code, action = _meaning(path if following is None else Path(following[0]), text)
     what = f"{doing} {path} failed: {FOLLOWING.sub(lambda _: str(path), text)}."

@@ -58,6 +58,17 @@ def test_it_says_who_restored_what_and_when(run: Run, orders: Directory) -> None
     assert "1,239 rows" in out
 
 
+def test_the_copies_of_a_standby_are_shown(run: Run, orders: Directory) -> None:
+    for task in ("0_0", "0_1", "0_2"):
+        (orders.directory.task_path(task)).mkdir()
+    for task in ("0_0", "0_1", "0_9"):
+        logs = orders.work / "standby" / task / "logs.json"
+        logs.parent.mkdir(parents=True)
+        logs.touch()
+    assert "copies of statecore standby: 0_0, 0_1\n" in run("--state-dir", orders.directory.state_dir)[1]
+    assert orders.info().to_json()["standby_tasks"] == ["0_0", "0_1"]
+
+
 def test_the_last_promotion_is_shown(run: Run, orders: Directory) -> None:
     orders.restored(1, entry("by-id", 0, 5))
     state = orders.directory.state_dir

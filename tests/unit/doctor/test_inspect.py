@@ -20,7 +20,7 @@ from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
-from tests.unit.doctor.diagnosing import running
+from tests.unit.doctor.diagnosing import running, unpacked
 from tests.unit.doctor.stored import CASES, offsets, owner, write_database, write_golden
 
 SPEC = """\
@@ -45,6 +45,16 @@ def plain(tmp_path, task="0_0", offset=7, status=0, rows=3):
         "offsets": offsets("app-s-changelog", int(task[-1]), offset, status),
     }
     write_database(tmp_path / f"app/{task}/rocksdb/s", families)
+
+
+def test_the_layout_of_a_directory_is_named(tmp_path):
+    plain(tmp_path)
+    assert look(tmp_path).layouts == ("4.3 or later",)
+    assert look(tmp_path, unpacked(tmp_path, "4.2.0")).layouts == ("4.2 or older",)
+    write_database(tmp_path / "app/0_1/rocksdb/s", {"default": [(b"k", b"v")]})
+    found = look(tmp_path)
+    assert found.layouts == ("4.2 or older", "4.3 or later")
+    assert found.to_json()["layouts"] == ["4.2 or older", "4.3 or later"]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -10,7 +10,9 @@ def test_a_name_of_a_task_is_parsed_and_written(name, task):
     assert str(task) == name
 
 
-@pytest.mark.parametrize("name", ["", "0", "0_", "_0", "0_1/x", "../0_1", "a_b", "-1_0", "0_1 ", "__north__/0_1"])
+@pytest.mark.parametrize(
+    "name", ["", "0", "0_", "_0", "0_1/x", "../0_1", "a_b", "-1_0", "0_1 ", "__north__/0_1", "00_1", "0_01"]
+)
 def test_another_name_is_refused(name):
     assert TaskId.match(name) is None
     with pytest.raises(ValueError, match="is not a task"):

@@ -30,7 +30,7 @@ from statecore.repository.repository import (
     opened_blobs,
     recorded_ids,
 )
-from tests.harness.filesystems import without_clones
+from tests.harness.filesystems import refusing, without_clones
 from tests.harness.raising import raises
 from tests.unit.repository.published import Publishing, flip
 
@@ -64,6 +64,16 @@ def test_an_open_repository_is_found_by_its_url(tmp_path: Path) -> None:
     del made
     gc.collect()
     assert opened_blobs(given) is None
+
+
+def test_a_directory_that_may_not_be_written_is_named_and_not_what_tests_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, "mkdir", errno.EACCES, lambda path: path.name.startswith("statecore-probe-"))
+    with raises(Invalid, "permission-denied", directory=str(tmp_path / "r")) as caught:
+        create_repository(url(tmp_path / "r"))
+    assert str(tmp_path / "r") in caught.value.what
+    assert "statecore-probe" not in f"{caught.value} {caught.value.context}"
 
 
 def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: Path) -> None:

@@ -262,6 +262,15 @@ def test_global_stores_the_process_id_and_the_lock_stay_whatever_is_asked(world:
     ]
 
 
+def test_a_directory_whose_name_kafka_streams_never_writes_stays_whatever_is_asked(world: World) -> None:
+    put(world, "0_1")
+    world.path("0_1").rename(world.directory.path / "00_1")
+    os.utime(world.directory.path / "00_1", (LONG_AGO, LONG_AGO))
+    found = clean(world, {"0_1": 1000}, force=True)
+    assert (found.deleted, found.moved_away, found.kept) == ((), {}, {})
+    assert list((world.directory.path / "00_1").iterdir())
+
+
 def test_a_failed_deletion_is_reported_and_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     put(world, "0_0")
 

@@ -249,4 +249,4 @@ def test_a_plan_says_what_becomes_of_it(directory):
     write(directory.task_path("0_0") / "c" / "rows")
     offset(directory)
     plan = placed(directory, custom())
-    assert (plan.to_json()[0]["restored_by_kafka_streams"], plan.to_json()[0]["dropped"]) == ([], ["rocksdb/s"])
+    assert (plan.to_json()[0]["restored_by_kafka_streams"], plan.to_json()[0]["replaced"]) == ([], ["rocksdb/s"])

@@ -63,6 +63,18 @@ def test_a_target_that_is_not_empty_is_refused_unless_it_may_be_replaced(directo
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "t")) == (9, 9)
 
 
+@pytest.mark.parametrize("lost", ["CURRENT", "MANIFEST-*"])
+def test_a_damaged_store_is_refused_with_its_damage(directory, lost):
+    make_live(directory, "0_0", "s")
+    (directory.store_path("0_0", "s", KIND) / "000099.log").write_bytes(b"rows")
+    for file in directory.store_path("0_0", "s", KIND).glob(lost):
+        file.unlink()
+    (problem,) = problems(directory, make_image(directory, "0_0", "s"))
+    assert (problem["code"], problem["store"]) == ("store-exists", "s")
+    assert str(directory.store_path("0_0", "s", KIND)) in problem["damage"]
+    assert problem["damage"] in problem["what"]
+
+
 def test_a_store_of_another_shape_under_the_same_name_counts_as_the_target(directory):
     make_database(directory.task_path("0_0") / "s" / "s.0", changelog("0_0", "s"))
     assert refusal(directory, make_image(directory, "0_0", "s")) == [("0_0", "store-exists", "s")]
@@ -195,7 +207,8 @@ def test_a_placement_is_planned_before_its_images_are_built(directory):
     plan = plan_placement(directory, [unbuilt], siblings=siblings, guarantee=EOS, replace=True)
     (task,) = plan.to_json()
     assert (task["task"], task["live"], task["restored"], task["kept"]) == ("0_0", True, ["s"], ["rocksdb/k"])
-    assert (task["created"], task["dropped"], len(plan.lines)) == (["gap"], ["rocksdb/s"], 1)
+    assert (task["created"], task["replaced"], task["dropped"], len(plan.lines)) == (["gap"], ["rocksdb/s"], [], 1)
+    assert "drop" not in plan.lines[0]
     with pytest.raises(ValueError, match="has no path"):
         apply_placement(plan)
     assert offset_of(directory, "0_0", "s") == 5
@@ -214,7 +227,7 @@ def test_an_advanced_store_is_not_reported_as_replaced_or_dropped(directory):
     plan = plan_placement(directory, [advanced, restored], siblings=siblings, guarantee=ALOS, replace=True)
     (task,) = plan.to_json()
     assert [(image.store, image.advances) for image in plan.tasks[0].restored] == [("s", True), ("t", False)]
-    assert (task["kept"], task["dropped"]) == (["rocksdb/other"], ["rocksdb/t"])
+    assert (task["kept"], task["replaced"], task["dropped"]) == (["rocksdb/other"], ["rocksdb/t"], [])
 
 
 def test_refusals_are_listed_for_each_task_without_the_lock(tmp_path):

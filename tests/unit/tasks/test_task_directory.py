@@ -20,7 +20,7 @@ STORES = {"counts": LoggedStore(StoreKind.KEY_VALUE, (CHANGELOG,))}
 def test_a_directory_is_made_and_opened_again_with_its_offset(tmp_path: Path) -> None:
     directory = tmp_path / "app" / "0_0"
     with open_task_directory(directory, STORES, exactly_once=True) as task:
-        assert task.taken_over.unknown == ("counts",)
+        assert task.adopted.unknown == ("counts",)
         task.stores["counts"].put(b"a", b"1")
         task.commit({"counts": {CHANGELOG: 42}})
     assert not task.stores["counts"].is_open
@@ -49,7 +49,7 @@ def test_offsets_of_an_older_version_are_inherited(tmp_path: Path) -> None:
         store.commit({CHANGELOG: None})
     (tmp_path / ".checkpoint").write_bytes(encode_checkpoint({CHANGELOG: 7}))
     with open_task_directory(tmp_path, STORES, exactly_once=True, next_reader=NextReader.KAFKA_STREAMS_4_3) as task:
-        assert task.taken_over.offsets == {"counts": {CHANGELOG: 7}}
+        assert task.adopted.offsets == {"counts": {CHANGELOG: 7}}
         assert not (tmp_path / ".checkpoint").exists(), "Kafka Streams 4.3 would believe it"
 
 

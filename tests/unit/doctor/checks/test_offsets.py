@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -83,6 +85,30 @@ def test_a_store_that_was_not_closed_is_worse_under_exactly_once(tmp_path):
     assert diagnose(tmp_path, guarantee=EOS).exit_code == 21
     spec = read_spec(SPEC.format(guarantee="at_least_once", stores="s: {kind: key-value}"))
     assert diagnose(tmp_path, spec=spec).exit_code == 20
+
+
+def test_a_copy_whose_standby_died_is_to_be_followed_once_more(tmp_path):
+    killed = (
+        "import os, sys; from pathlib import Path; from statecore.stores.rocksdb.store import RocksDBStore; "
+        "from statecore.formats.kinds import StoreKind; from statecore.formats.topic_partition import TopicPartition; "
+        "store = RocksDBStore(Path(sys.argv[1]), StoreKind.KEY_VALUE); store.open(); "
+        "store.commit({TopicPartition('app-s-changelog', 0): 9}); os._exit(9)"
+    )
+    path = plain(tmp_path)
+    subprocess.run([sys.executable, "-c", killed, path], check=False)
+    assert (path / "rocksdict-config.json").exists()
+    (one,) = diagnose(tmp_path, guarantee=EOS).findings
+    assert (one.code, one.repair) == ("store-not-closed", Repair.REBUILD)
+    logs = tmp_path / "app/.statecore/standby/0_0/logs.json"
+    logs.parent.mkdir(parents=True)
+    logs.touch()
+    (one,) = diagnose(tmp_path, guarantee=EOS).findings
+    assert (one.code, one.severity, one.repair) == ("store-not-closed", ERROR, None)
+    assert "standby --once" in one.remedy
+    shutil.rmtree(path)
+    plain(tmp_path, status=1)  # the application has run on the copy since
+    (one,) = diagnose(tmp_path, guarantee=EOS).findings
+    assert one.repair is Repair.REBUILD
 
 
 @pytest.mark.parametrize(("rows", "at_least_once"), [(3, LOSS), (0, WARNING)])

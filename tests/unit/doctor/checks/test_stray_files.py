@@ -49,6 +49,7 @@ def test_files_of_others_are_named_and_ours_and_rocksdbs_are_not(tmp_path):
     path = plain(tmp_path)
     for name in ("rocksdict-config.json", "LOG", "LOCK", "000077.log", "statecore-witness"):
         (path / name).touch()
+    (path / "dump.txt").touch()
     (tmp_path / "app/0_0/notes.txt").touch()
     (tmp_path / "app/core.123").touch()
     (tmp_path / "app/.lock").touch()
@@ -56,7 +57,7 @@ def test_files_of_others_are_named_and_ours_and_rocksdbs_are_not(tmp_path):
     assert {one.code for one in found} == {"foreign-file"}
     assert {one.task: one.evidence["files"] for one in found} == {
         "": ["core.123"],
-        "0_0": ["notes.txt", "s/rocksdict-config.json"],
+        "0_0": ["notes.txt", "s/dump.txt"],
     }
 
 

@@ -153,6 +153,25 @@ def test_a_missing_store_is_no_candidate(application: Application) -> None:
     assert not bases.has(("0_1", "plain"))
 
 
+@pytest.mark.parametrize("file", ["000001.log", "000002.sst"])
+def test_a_store_that_lost_its_current_is_a_candidate_that_is_refused(file: str, application: Application) -> None:
+    application.plain()
+    path = application.path / "0_0" / "rocksdb" / "plain"
+    (path / "CURRENT").unlink()
+    (path / file).write_bytes(b"rows")
+    assert DirectoryBases(application.directory, application.spec, {}).has(("0_0", "plain"))
+    assert application.why().code == "store-incomplete"
+
+
+def test_a_store_of_which_one_segment_lost_its_current_is_refused(application: Application) -> None:
+    for number in (7, 8):
+        application.segment(number)
+    segment = application.path / f"0_0/clicks/clicks.{7 * 5 * MINUTE}"
+    (segment / "CURRENT").unlink()
+    (segment / "000009.sst").write_bytes(b"rows")
+    assert application.why(store="clicks").code == "store-incomplete"
+
+
 def test_a_store_whose_manifest_lost_its_end_is_refused(tmp_path: Path) -> None:
     golden = unpacked(EXACTLY_ONCE, tmp_path)
     stores = {STAMPED: {"kind": "timestamped-key-value"}}

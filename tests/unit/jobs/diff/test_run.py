@@ -203,6 +203,13 @@ def test_requests_that_make_no_sense_are_refused(asked: dict[str, Any], code: st
         DiffRequest(**{"state_dir": "/a", "application_id": "app", **asked})
 
 
+def test_a_directory_is_not_compared_with_itself(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(here)
+    for there in (here, tmp_path / "link"):
+        with raises(Invalid, "options-conflict", options=["state_dir", "with_state_dir"]):
+            diff(here, there)
+
+
 def test_an_application_that_is_not_there_is_named(here: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="words"):
         diff(here, here, application_id="words")

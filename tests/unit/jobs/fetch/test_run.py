@@ -80,6 +80,18 @@ def test_a_plan_says_it_all_and_changes_nothing(shop: Shop, state_dir: Path) -> 
     assert plan.kept == ("0_0",)
 
 
+def test_stores_on_bases_are_counted_on_request(shop: Shop, tmp_path: Path, state_dir: Path) -> None:
+    based = Shop(tmp_path / "based")
+    based.root.mkdir()
+    based.publish([200, 300], based=True)
+    report = fetch(based, state_dir, count=True)
+    known = fetch(shop, tmp_path / "built")
+    for store, same in zip(report.stores, known.stores, strict=True):
+        assert (store.rows, store.bytes, store.digest) == (same.rows, same.bytes, same.digest)
+    planned = fetch(based, tmp_path / "another", plan_only=True)
+    assert [store.digest for store in planned.stores] == [store.digest for store in report.stores]
+
+
 @pytest.mark.parametrize("snapshot", ["newest", "older"])
 def test_stores_on_bases_are_built_on_what_rocksdb_wrote(tmp_path: Path, state_dir: Path, snapshot: str) -> None:
     shop = Shop(tmp_path / "shop")

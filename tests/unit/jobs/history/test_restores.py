@@ -158,6 +158,26 @@ def test_a_failed_attempt_is_listed_with_its_error(orders: Directory) -> None:
     assert dict(one.attempt.error) == {"error": "Fenced", "what": "It runs.", "action": "Stop it.", "phase": "read"}
 
 
+def test_requests_with_one_plan_are_resumed_by_the_newest_or_by_the_one_in_progress(orders: Directory) -> None:
+    orders.plan(1)
+    orders.plan(2)
+    assert [one.request_id for one in orders.info().unfinished] == [orders.attempt(2).request_id]
+    orders.journal(1)
+    assert [one.request_id for one in orders.info().unfinished] == [orders.attempt(1).request_id]
+
+
+def test_a_rebuild_is_resumed_by_its_repair(orders: Directory) -> None:
+    repair = plan_path(orders.work, "repair").with_suffix(ATTEMPT_SUFFIX)
+    request = "repair-0123abcd"
+    save_plan(plan_path(orders.work, request), FrozenPlan(PLAN, (), BEGAN, request))
+    assert [one.request_id for one in orders.info().unfinished] == [request]
+    began = {**Attempt.begin("orders", "/s", "repair").begun(), "job": "repair", "words": ["repair", "--apply"]}
+    repair.write_text(json.dumps(began))
+    found = orders.info()
+    assert found.unfinished == ()
+    assert [one.job for one in found.changes.unfinished] == ["repair"]
+
+
 def test_a_plan_that_was_given_up_before_the_last_restore_is_not_unfinished(orders: Directory) -> None:
     orders.plan(1)
     orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).begun())

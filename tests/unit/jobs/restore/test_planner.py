@@ -9,16 +9,19 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine
-from statecore.jobs.restore.planned_restore import PlannedRestore
+from statecore.jobs.restore.planned_restore import PlannedRestore, refuse_preview
 from statecore.jobs.restore.planner import RestorePlanner
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.writer import spec_to_mapping
 from statecore.statedir.state_directory import StateDirectory
+from tests.harness.raising import raises
 from tests.unit.jobs.planning.plans import FakeCluster, request, spec
 from tests.unit.statedir.support import make_live
 
@@ -35,9 +38,9 @@ class EndedCluster(FakeCluster):
         return dict.fromkeys(wanted)
 
 
-def planned(state_dir: Path, guarantee: str, **fields: Any) -> PlannedRestore:
+def planned(state_dir: Path, guarantee: str, b: dict[str, str] | None = None, **fields: Any) -> PlannedRestore:
     """An advance of the stores ``a`` and ``b`` of an application."""
-    declared = spec(guarantee, a={"kind": "key-value"}, b={"kind": "key-value"})
+    declared = spec(guarantee, a={"kind": "key-value"}, b=b or {"kind": "key-value"})
     asked = request(state_dir=str(state_dir), start_from="directory", **fields)
     planner = RestorePlanner(JobContext.open(asked, spec=declared), (), None)
     cluster: Any = EndedCluster()
@@ -68,6 +71,25 @@ def test_a_store_that_was_not_asked_for_is_created_too_where_the_task_would_be_w
     make_live(StateDirectory(tmp_path, "app"), "0_0", "a")
     found = planned(tmp_path, "exactly_once_v2", stores=("a",))
     assert found.plan.stores.keys() == {("0_0", "a")}
+
+
+@pytest.mark.parametrize("plan_only", [False, True])
+@pytest.mark.parametrize("b", [{"kind": "key-value"}, {"kind": "versioned-key-value", "retention": "1h"}])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_store_that_lost_its_current_refuses_an_advance(
+    tmp_path: Path, guarantee: str, b: dict[str, str], *, plan_only: bool
+) -> None:
+    directory = StateDirectory(tmp_path, "app")
+    make_live(directory, "0_0", "a")
+    lost = directory.store_path("0_0", "b", StoreKind(b["kind"]))
+    lost.mkdir(parents=True)
+    (lost / "000007.log").write_bytes(b"rows")
+    with raises(Invalid, "advance-refused") as caught:
+        found = planned(tmp_path, guarantee, b, plan_only=plan_only)
+        refuse_preview(found, request(state_dir=str(tmp_path), start_from="directory"), directory)
+    (problem,) = caught.value.context["problems"]
+    assert (problem["code"], problem["task"], problem["store"]) == ("store-incomplete", "0_0", "b")
+    assert (lost / "000007.log").read_bytes() == b"rows"
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,12 @@ LACKING = [
 ]
 
 
+@pytest.mark.parametrize("said", ["IO error: While lock file: busy\n", "Corruption: bad block.\n"])
+def test_a_message_that_ends_a_line_is_one_line(tmp_path: Path, said: str) -> None:
+    error = translate(tmp_path, "Opening", Exception(said))
+    assert error.what == f"Opening {tmp_path} failed: {said.strip().rstrip('.')}."
+
+
 @pytest.mark.parametrize("said", LACKING)
 def test_what_this_build_of_rocksdb_lacks_is_no_damage(tmp_path: Path, said: str) -> None:
     error = translate(tmp_path, "Opening", Exception(said))
