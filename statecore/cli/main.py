@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _stopped(output, stopped or [signal.SIGINT])
         except StatecoreError as error:
             # Ctrl-C on a terminal also reaches Spark's workers, so their death may be reported first.
-            return _stopped(output, stopped) if stopped else _refused(output, error)
+            return _stopped(output, stopped) if stopped else _refused(output, error, parsed)
         except BrokenPipeError:
             # The reader of stdout has exited; redirect it, so that the interpreter does not flush into it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -179,11 +179,13 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
-def _refused(output: Output, error: StatecoreError) -> int:
+def _refused(output: Output, error: StatecoreError, arguments: argparse.Namespace | None = None) -> int:
     """Print the error and what to do; returns its exit code."""
+    waits = error.code == "broker-unreachable" and hasattr(arguments, "timeout")
+    timeout_hint = "--timeout SECONDS waits longer for an answer." if waits else ""
     can_resume = isinstance(error, (Retryable, Capacity)) or error.context.get("goes_on")
     resume_hint = output.how_to_resume() if can_resume else ""
-    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, resume_hint]))
+    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, timeout_hint, resume_hint]))
     document = error.to_json()
     if error.code in WRONG_COMMAND_LINE:
         document |= {"error": "Misused", "exit_code": 2}
