@@ -82,14 +82,20 @@ def _named(tasks: list[str]) -> str:
 
 
 class RoundReports:
-    """Reports after complete rounds; after others only if something changed or an interval has passed."""
+    """Reports after complete rounds; during and after others only if an interval has passed or something changed."""
 
     def __init__(
         self, on_report: Callable[[StandbyReport], object], interval: float, clock: Clock = time.monotonic
     ) -> None:
         self._report, self._interval, self._clock = on_report, interval, clock
         self._state: object = None
-        self._reported_at = 0.0
+        self._reported_at = clock()
+
+    def during_round(self, report: Callable[[], StandbyReport]) -> None:
+        """Report in a long round, if an interval has passed since the last report."""
+        if self._clock() - self._reported_at >= self._interval:
+            self._reported_at = self._clock()
+            self._report(report())
 
     def end_round(self, report: StandbyReport, *, is_complete: bool) -> None:
         """Report the end of a round; it is whole if the next one starts only after the interval."""

@@ -129,7 +129,10 @@ def test_the_console_gets_them_too() -> None:
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"OTEL_METRICS_EXPORTER": "carrier-pigeon"}, ("'carrier-pigeon'", "Run pip install '.[metrics]' in a checkout")),
+        (
+            {"OTEL_METRICS_EXPORTER": "carrier-pigeon"},
+            ("'carrier-pigeon'", "Run pip install '.[metrics]' in a checkout"),
+        ),
         (
             {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
             ("'http/json'", "Correct the OTEL_ variables"),

@@ -28,6 +28,14 @@ def test_frequent_rounds_are_logged_once_an_interval() -> None:
     assert world.told == [1, 31, 61, 91]
 
 
+def test_a_long_round_is_reported_once_an_interval() -> None:
+    world = World()
+    for second in range(100):
+        world.now = float(second)
+        world.news.during_round(lambda: StandbyReport("app", "/d", int(world.now), ()))
+    assert world.told == [30, 60, 90]
+
+
 def test_complete_rounds_and_changes_are_logged_at_once() -> None:
     world = World()
     world.round(None)
