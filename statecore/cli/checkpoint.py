@@ -13,6 +13,7 @@ from statecore.errors import StatecoreError, missing_option, options_conflict
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.spec.model import MAX_CHECKPOINT_INTERVAL_MS, MIN_CHECKPOINT_INTERVAL_MS
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
+from statecore.words import note_line
 
 if TYPE_CHECKING:
     from statecore.jobs.read_report import ReadReport
@@ -155,5 +156,5 @@ def show(report: ReadReport, printed: Collection[str] = ()) -> None:
         )
     for note in report.notes:
         if note not in printed:
-            console.print(Text(f"note: {note}"))
+            console.print(Text(note_line(note)))
     console.print(Text(line_of(report)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fetch.request import FetchRequest
-from statecore.words import known_number, number_of, offset_list
+from statecore.words import known_number, note_line, number_of, offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.fetch.report import FetchReport
@@ -76,4 +76,4 @@ def show(report: FetchReport, printed: Collection[str] = ()) -> None:
         print(f"nothing to fetch{kept}")
     for note in report.notes:
         if note not in printed:
-            print(f"note: {note}")
+            print(note_line(note))

@@ -17,7 +17,7 @@ from statecore.cli.repository_info import look
 from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
 from statecore.system_errors import system_error
-from statecore.words import number_of
+from statecore.words import note_line, number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -276,7 +276,7 @@ def _show_restore(console: Console, label: str, last: ReportHead) -> None:
         indent=4,
     )
     for note in last.notes:
-        print_line(console, f"note: {note}", indent=4)
+        print_line(console, note_line(note), indent=4)
 
 
 def _show_fetches(console: Console, fetches: Fetches) -> None:
@@ -297,7 +297,7 @@ def _show_fetches(console: Console, fetches: Fetches) -> None:
         indent=4,
     )
     for note in last.notes:
-        print_line(console, f"note: {note}", indent=4)
+        print_line(console, note_line(note), indent=4)
 
 
 def _show_changes(console: Console, changes: Changes) -> None:

@@ -37,6 +37,7 @@ def test_a_store_that_is_declared_not_to_be_logged_and_has_a_changelog_is_named(
     declared = spec(guarantee, a={"kind": "key-value"}, own={"kind": "custom", "changelog": "none"})
     notes = [note for note in plan(declared, cluster=FakeCluster(topics))[1] if "app-own-changelog" in note]
     assert [("WIPES" in note) for note in notes] == [guarantee == "exactly_once_v2"]
+    assert all(note.startswith("warning: ") for note in notes)
     assert not [note for note in plan(declared)[1] if "app-own-changelog" in note]
 
 
