@@ -12,6 +12,7 @@ from statecore.changelog.model import LogOffsets
 from statecore.errors import NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.planning.planner import plan_reads
+from statecore.jobs.planning.selection import select_stores
 from statecore.spec.reader import parse_spec
 from statecore.spec.writer import spec_to_mapping
 from tests.harness.raising import raises
@@ -29,6 +30,13 @@ def test_undeclared_changelogs_are_named_with_the_consequence() -> None:
     assert "other-x" not in note
     (note,) = plan(spec("at_least_once"), cluster=cluster)[1]
     assert "WIPES" not in note
+
+
+def test_a_misspelt_store_is_answered_with_the_nearest() -> None:
+    declared = spec("at_least_once", clicks={"kind": "key-value"}, users={"kind": "key-value"})
+    with raises(NotFound, "store-not-declared", stores=["click"]) as refused:
+        select_stores(declared, ["click"])
+    assert "did you mean clicks?" in refused.value.what
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
