@@ -50,9 +50,10 @@ class RestoreRequest(OfApplication, IntoRepository, Staged, Budgeted, Reading, P
             Text("FROM"),
             title="Start from",
             help="the base of the stores. cheapest: stores of the state directory are advanced unless they are "
-            "replaced; others start from the newest sound snapshot of the repository, unless reading their changelogs is less "
-            "work. none: whole changelogs are read. newest, or the id of a snapshot: that snapshot. directory: the "
-            "stores of the state directory. Bases that cannot be used are reported with the reason",
+            "replaced; others start from the newest sound snapshot of the repository, unless reading their "
+            "changelogs is less work. none: whole changelogs are read. newest, or the id of a snapshot: that "
+            "snapshot. directory: the stores of the state directory. Bases that cannot be used are reported with "
+            "the reason",
             section=WHAT,
             option="--from",
             check=_check_start,
