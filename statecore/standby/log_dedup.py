@@ -15,6 +15,8 @@ from statecore.progress import Clock
 from statecore.standby.report import StandbyReport
 from statecore.words import shortened_list
 
+_LONG_ROUND = 5.0  # in seconds
+
 _NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
 
@@ -92,8 +94,8 @@ class RoundReports:
         self._reported_at = clock()
 
     def during_round(self, report: Callable[[], StandbyReport]) -> None:
-        """Report in a long round, if an interval has passed since the last report."""
-        if self._clock() - self._reported_at >= self._interval:
+        """Report in a long round, if an interval has passed since the last report; a short one ends with its own."""
+        if self._clock() - self._reported_at >= max(self._interval, _LONG_ROUND):
             self._reported_at = self._clock()
             self._report(report())
 
