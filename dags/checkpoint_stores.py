@@ -60,7 +60,7 @@ PARAMS = {
     "force": Param(
         False,
         type="boolean",
-        title="Force",
+        title="Include applications that are not due",
         description="Make a checkpoint of every application, due or not.",
     ),
     **params_of(

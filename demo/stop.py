@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from demo.airflow_server import RECORD, AirflowServer
@@ -21,22 +22,27 @@ DEMO = Path(__file__).resolve().parents[1] / ".demo"
 GRACE_SECONDS = 30.0
 
 
-def stop_all(directory: Path = DEMO, *, grace_seconds: float = GRACE_SECONDS) -> list[str]:
-    """Stop every recorded process under ``directory``; returns a line for each thing that was stopped.
+def stop_all(
+    directory: Path = DEMO, *, grace_seconds: float = GRACE_SECONDS, say: Callable[[str], object] = lambda _: None
+) -> list[str]:
+    """Stop every recorded process under ``directory``; returns what was stopped, and says each before it is stopped.
 
     Airflow goes first, so that nothing it runs meets a broker that is gone; the broker goes last.
     """
     stopped = []
     for record in sorted(directory.rglob(RECORD)):
         server = AirflowServer.attach(record.parent)
-        if server is not None and server.stop():
+        if server is not None and (server.running or server.processes()):
             stopped.append(f"Airflow in {record.parent}")
+            say(stopped[-1])
+            server.stop()
     others = sorted(directory.rglob("*.json"), key=lambda path: (path.name == "broker.json", path))
     for path in others:
         process = _recorded(path)
         if process is not None and path.name != RECORD:
-            _end(*process, grace_seconds)
             stopped.append(f"{path.stem} in {path.parent}")
+            say(stopped[-1])
+            _end(*process, grace_seconds)
     return stopped
 
 
@@ -62,12 +68,9 @@ def _end(pid: int, started: str, grace_seconds: float) -> None:
 
 
 def main() -> int:
-    """Stop everything and say what was stopped."""
-    stopped = stop_all()
-    for line in stopped:
-        print(f"stopped {line}")
-    if not stopped:
-        print("nothing to stop")
+    """Stop everything, and say what is being stopped: Airflow takes some seconds to end."""
+    stopped = stop_all(say=lambda what: print(f"stopping {what}", flush=True))
+    print("stopped" if stopped else "nothing to stop")
     return 0
 
 

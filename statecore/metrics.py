@@ -241,7 +241,7 @@ class OpenTelemetryMetrics(Metrics):
             raise Invalid(
                 "OpenTelemetry is not installed.",
                 code="extra-missing",
-                action="Install opentelemetry-api (pip install 'statecore[metrics]'), or use no metrics.",
+                action="Install opentelemetry-api (pip install '.[metrics]' in a checkout), or use no metrics.",
                 extra="metrics",
             ) from error
         self._observation = metrics.Observation

@@ -58,7 +58,11 @@ def metrics_from_environment(say: Callable[[str], None]) -> Iterator[Metrics]:
         provider, end = _provider(names)
         metrics = OpenTelemetryMetrics(provider.get_meter("statecore", __version__))
     except Exception as error:  # any error of an exporter about its settings
-        action = "Install 'statecore[metrics]'" if isinstance(error, ImportError) else "Correct the OTEL_ variables"
+        action = (
+            "Run pip install '.[metrics]' in a checkout"
+            if isinstance(error, ImportError)
+            else "Correct the OTEL_ variables"
+        )
         say(f"note: Metrics are not exported: {error}. {action}, or set OTEL_METRICS_EXPORTER=none.")
         yield NO_METRICS
         return

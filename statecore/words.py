@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+WARNING = "warning: "
+"""Start of a note that asks for something to be done; other notes need nothing."""
+
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -19,6 +22,11 @@ def shortened_list(names: Sequence[str], most: int = 12) -> str:
 def number_of(count: int, name: str) -> str:
     """``1 task``, ``3 tasks``."""
     return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def note_line(note: str) -> str:
+    """A note of a report as a line: ``note: ...`` or ``warning: ...``."""
+    return note if note.startswith(WARNING) else f"note: {note}"
 
 
 def known_number(count: int | None) -> str:

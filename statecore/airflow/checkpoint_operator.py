@@ -25,6 +25,7 @@ from statecore.airflow.ui import failing_applications
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
 from statecore.errors import StatecoreError
 from statecore.jobs.history.report_index import directory_name
+from statecore.words import WARNING
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -94,7 +95,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
         for store, part in reports.reports_by_store(changed).items():
             self._log_lines(f"{store} of {self.application_id}", reports.table(part))
         for note in report.get("notes") or ():
-            self.log.warning("%s: %s", self.application_id, note)
+            (self.log.warning if note.startswith(WARNING) else self.log.info)("%s: %s", self.application_id, note)
         if report.get("master"):
             self.log.info("%s: %s", self.application_id, ran_on(report))
         outcome = reports.published(report) if report.get("published") else "no new records, nothing was published"

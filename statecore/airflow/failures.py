@@ -30,6 +30,8 @@ from statecore.errors import StatecoreError, kind_and_code
 PROBLEMS = "problems"
 """The key of an error's context whose content the message already lists line by line."""
 
+_REASON_LENGTH = 400
+
 RETRIED_KINDS = ("Retryable", "Capacity")
 """Kinds of error that are retried by default."""
 
@@ -38,7 +40,7 @@ class JobRefused(AirflowFailException):
     """The job refused and would refuse again: the task fails without a retry.
 
     Attributes:
-        reason: kind and code of the job's error; empty without one.
+        reason: kind, code and first sentence of the job's error, for pages and the outcome; empty without one.
     """
 
     reason: str = ""
@@ -74,8 +76,14 @@ def exception_for(
         exception = JobRefused(message)
     else:
         exception = JobCapacity(message) if kind == "Capacity" else JobUnavailable(message)
-    exception.reason = kind_and_code(error)
+    exception.reason = short_reason(error)
     return exception
+
+
+def short_reason(error: Mapping[str, Any]) -> str:
+    """Kind and code of an error with the first line of its text, of bounded length."""
+    what = str(error.get("what", "")).strip().partition("\n")[0]
+    return f"{kind_and_code(error)}: {what}"[:_REASON_LENGTH] if what else kind_and_code(error)
 
 
 def refused(error: StatecoreError, log: Log | None = None) -> AirflowException:

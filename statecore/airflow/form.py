@@ -43,7 +43,11 @@ def object_schema(request: type[Request], names: Collection[str], needed: Collec
     """The JSON schema of an object that has some fields of a request."""
     declared = declared_fields(request)
     fields = {
-        name: {**declared[name].declaration.value.schema(), "description": _description(declared[name], needed=True)}
+        name: {
+            **declared[name].declaration.value.schema(),
+            "title": declared[name].declaration.title,
+            "description": _description(declared[name], needed=True),
+        }
         for name in names
     }
     return {"type": "object", "properties": fields, "required": list(needed), "additionalProperties": False}

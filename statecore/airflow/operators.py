@@ -43,7 +43,7 @@ from statecore.spark.masters import is_local
 from statecore.spark.session import log_configuration
 from statecore.spec.spark_settings import REMOTE_PYTHON_PROPERTIES
 from statecore.system_errors import system_error
-from statecore.words import number_of
+from statecore.words import WARNING, number_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -257,7 +257,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             context["ti"].xcom_push(key=STORE_KEY.format(store=store), value=of_store)
             self._log_lines(f"{store} of {self.application_id}", reports.table(of_store))
         for note in report.get("notes") or ():
-            self.log.warning("%s: %s", self.application_id, note)
+            (self.log.warning if note.startswith(WARNING) else self.log.info)("%s: %s", self.application_id, note)
         if not by_store:
             self.log.info("%s: nothing to do; full report: %s", self.application_id, report_file)
         elif report.get("placed", True):
@@ -344,8 +344,12 @@ class StatecoreSparkOperator(SparkSubmitOperator):
 
 def ran_on(report: Mapping[str, Any]) -> str:
     """Where a job ran, for a reader: ``ran on spark://m:7077 with 2 executors on a, b``."""
-    hosts = ", ".join(report.get("hosts") or ())
-    return f"ran on {report['master']} with {number_of(int(report.get('executors') or 0), 'executor')} on {hosts}"
+    from statecore.jobs.engine.protocol import PROCESSES
+
+    hosts, count = ", ".join(report.get("hosts") or ()), int(report.get("executors") or 0)
+    if report["master"] == PROCESSES:
+        return f"ran in {count} process{'' if count == 1 else 'es'} on {hosts}"
+    return f"ran on {report['master']} with {number_of(count, 'executor')} on {hosts}"
 
 
 def ended_without_report(who: str, how: str) -> Retryable:

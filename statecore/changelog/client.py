@@ -6,6 +6,7 @@ versions are asked for once a connection.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -16,8 +17,11 @@ from statecore.errors import Invalid, Retryable
 
 T = TypeVar("T")
 
+LOG = logging.getLogger(__name__)
+
 _RESPONSE_BYTES = 256 << 20  # kafka-python's default of 1 MB is too small for the metadata of a large cluster
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SILENT_SECONDS = 2.0  # an unanswered request is reported after that time
 _BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -36,6 +40,7 @@ class BrokerClient:
         self._kafka = dict(kafka)
         self._net: Any = None
         self._manager: Any = None
+        self._is_waiting = False
         # The event loop runs in one thread at a time.
         self._lock = threading.RLock()
 
@@ -150,10 +155,37 @@ class BrokerClient:
 
     async def ask(self, nodes: Callable[[], Sequence[Any]], request: Callable[[], Any], deadline: float) -> Any:
         """Send a request to the first broker that answers, and retry until the deadline."""
+        tried: dict[str, str] = {}
+        allowed = deadline - time.monotonic()
+
+        def warn() -> None:
+            if self._is_waiting:  # reported already, as by a standby that asks again in each round
+                return
+            self._is_waiting = True
+            LOG.warning("No broker has answered yet, waiting up to %.0f s: %s", allowed, self._failures(tried))
+
+        timer = self._net.call_later(_SILENT_SECONDS, warn)
+        try:
+            answer = await self._ask(nodes, request, deadline, tried, allowed)
+            self._is_waiting = False
+            return answer
+        finally:
+            self._net.cancel(timer)
+
+    def _failures(self, tried: Mapping[str, str]) -> str:
+        return "; ".join(f"{place} ({reason})" for place, reason in tried.items()) or self.bootstrap_servers
+
+    async def _ask(
+        self,
+        nodes: Callable[[], Sequence[Any]],
+        request: Callable[[], Any],
+        deadline: float,
+        tried: dict[str, str],
+        allowed: float,
+    ) -> Any:
         import kafka.errors as errors
 
         pause = 0.05
-        tried: dict[str, str] = {}
         while True:
             candidates = nodes()
             for node in candidates:
@@ -180,13 +212,13 @@ class BrokerClient:
                         broker=self.where(node),
                     ) from error
             if time.monotonic() + pause >= deadline:
-                where = "; ".join(f"{place} ({reason})" for place, reason in tried.items())
                 raise Retryable(
-                    f"No broker answered within the deadline: {where or self.bootstrap_servers}.",
+                    f"No broker answered within {allowed:.{0 if allowed >= 1 else 1}f} s: {self._failures(tried)}.",
                     code="broker-unreachable",
                     action="Check that the broker runs, that host and port are right, that this host can reach it, "
                     "and that security_protocol matches the protocol of this port.",
                     bootstrap_servers=self.bootstrap_servers,
+                    seconds=round(allowed, 1),
                 )
             await self.sleep(pause)
             pause = min(2 * pause, 1.0)

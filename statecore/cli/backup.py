@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.backup.request import BackupRequest
-from statecore.words import offset_list
+from statecore.words import format_bytes, offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.backup.report import BackupReport
@@ -62,13 +62,13 @@ def show(report: BackupReport) -> None:
         )
     name = report.snapshot
     result = {
-        BackupOutcome.PUBLISHED: f"published {name}: {report.bytes:,} bytes, of which {report.put_bytes:,} were "
-        "uploaded",
+        BackupOutcome.PUBLISHED: f"published {name}: {format_bytes(report.bytes)}, of which "
+        f"{format_bytes(report.put_bytes)} were uploaded",
         BackupOutcome.EARLIER: f"{name} was published by an earlier try of this request",
         BackupOutcome.UNCHANGED: f"nothing has changed since {name}; nothing was published",
         BackupOutcome.PLANNED: (
-            f"would publish {report.files:,} files ({report.bytes:,} bytes); by name and size {report.new_files:,} "
-            f"({report.new_bytes:,} bytes) are new to the repository; nothing was published"
+            f"would publish {report.files:,} files ({format_bytes(report.bytes)}); by name and size "
+            f"{report.new_files:,} ({format_bytes(report.new_bytes)}) are new to the repository; nothing was published"
         ),
     }
     console.print(Text(f"{result[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))

@@ -13,6 +13,7 @@ from statecore.errors import StatecoreError, missing_option, options_conflict
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.spec.model import MAX_CHECKPOINT_INTERVAL_MS, MIN_CHECKPOINT_INTERVAL_MS
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
+from statecore.words import format_bytes, note_line
 
 if TYPE_CHECKING:
     from statecore.jobs.read_report import ReadReport
@@ -127,7 +128,8 @@ def line_of(report: ReadReport) -> str:
     if published is None:
         return f"no new records: {read}"
     earlier = " (by an earlier try of this request)" if published.earlier else ""
-    return f"{published.snapshot}: {read}, {published.new_bytes:,} of {published.file_bytes:,} bytes new{earlier}"
+    new = f"{format_bytes(published.new_bytes)} of {format_bytes(published.file_bytes)} new"
+    return f"{published.snapshot}: {read}, {new}{earlier}"
 
 
 def show(report: ReadReport, printed: Collection[str] = ()) -> None:
@@ -155,5 +157,5 @@ def show(report: ReadReport, printed: Collection[str] = ()) -> None:
         )
     for note in report.notes:
         if note not in printed:
-            console.print(Text(f"note: {note}"))
+            console.print(Text(note_line(note)))
     console.print(Text(line_of(report)))

@@ -104,10 +104,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             ) from error
         count = len(spec.stores) + len(spec.global_stores)
         output.say(f"{arguments.output}: {number_of(count, 'store')} of {spec.application_id}")
-    for line in notes.general:
-        output.say(line)
-    for name, remark in notes.by_name.items():
-        output.say(f"{name}: {remark}")
+        for line in notes.general:
+            if line not in notes.questions:
+                output.say(line)
+    if notes.open:
+        output.say(
+            f"Not detected for {', '.join(one.store for one in notes.open)}: replace each '?' in the spec, whose "
+            "comments say by what, or give --kind STORE=KIND or --changelog STORE=TOPIC."
+        )
     output.document(
         {
             "version": DOCUMENT_VERSION,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_line
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.diagnose.request import DiagnoseRequest
-from statecore.words import number_of, shortened_list
+from statecore.words import format_bytes, number_of, shortened_list
 
 if TYPE_CHECKING:
     from statecore.doctor.diagnosis import Diagnosis
@@ -155,6 +155,6 @@ def _counts(diagnosis: Diagnosis) -> str:
     ]
     return (
         f"{number_of(scope.tasks, 'task')}, {number_of(scope.stores, 'store')}, "
-        f"{number_of(scope.databases, 'database')}, {scope.bytes:,} bytes, {how}: "
+        f"{number_of(scope.databases, 'database')}, {format_bytes(scope.bytes)}, {how}: "
         f"{', '.join(counts) if counts else 'no findings'}"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fetch.request import FetchRequest
-from statecore.words import known_number, number_of, offset_list
+from statecore.words import format_bytes, known_number, note_line, number_of, offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.fetch.report import FetchReport
@@ -66,14 +66,15 @@ def show(report: FetchReport, printed: Collection[str] = ()) -> None:
     tasks = number_of(len({store.task for store in report.stores}), "task")
     stores = number_of(len(report.stores), "store")
     if report.plan_only:
-        print(f"would fetch {stores} of {tasks}, {report.downloaded_bytes:,} bytes{kept}")
+        print(f"would fetch {stores} of {tasks}, {format_bytes(report.downloaded_bytes)}{kept}")
     elif report.placed:
+        at_hand = f"{format_bytes(report.at_hand_bytes)} were here already{kept}"
         print(
             f"fetched {stores} of {tasks} in {seconds_in_words(report.seconds)}: "
-            f"{report.downloaded_bytes:,} bytes downloaded, {report.at_hand_bytes:,} were here already{kept}"
+            f"{format_bytes(report.downloaded_bytes)} downloaded, {at_hand}"
         )
     else:
         print(f"nothing to fetch{kept}")
     for note in report.notes:
         if note not in printed:
-            print(f"note: {note}")
+            print(note_line(note))

@@ -17,7 +17,7 @@ from statecore.cli.repository_info import look
 from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
 from statecore.system_errors import system_error
-from statecore.words import number_of, shortened_list
+from statecore.words import format_bytes, note_line, number_of, shortened_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -222,7 +222,7 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         _show_changes(console, one.changes)
         _show_promotion(console, _last_promotion(one))
         for left in one.leftovers:
-            print_line(console, f"in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
+            print_line(console, f"in .statecore: {left.name}, {format_bytes(left.bytes)}: {left.meaning}")
         for problem in one.problems:
             print_line(console, f"problem: {problem}", "red")
         console.print()
@@ -278,7 +278,7 @@ def _show_restore(console: Console, label: str, last: ReportHead) -> None:
         indent=4,
     )
     for note in last.notes:
-        print_line(console, f"note: {note}", indent=4)
+        print_line(console, note_line(note), indent=4)
 
 
 def _show_fetches(console: Console, fetches: Fetches) -> None:
@@ -294,12 +294,12 @@ def _show_fetches(console: Console, fetches: Fetches) -> None:
     kept = f"; kept: {', '.join(last.kept)}" if last.kept else ""
     print_line(
         console,
-        f"{number_of(len(last.stores), 'store')} of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes downloaded, "
-        f"{last.at_hand_bytes:,} were here already{kept}",
+        f"{number_of(len(last.stores), 'store')} of {', '.join(tasks)}, "
+        f"{format_bytes(last.downloaded_bytes)} downloaded, {format_bytes(last.at_hand_bytes)} were here already{kept}",
         indent=4,
     )
     for note in last.notes:
-        print_line(console, f"note: {note}", indent=4)
+        print_line(console, note_line(note), indent=4)
 
 
 def _show_changes(console: Console, changes: Changes) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_line, print_table, result_console
 from statecore.cli.request_options import add_timeout, path_of
-from statecore.words import number_of, shortened_list
+from statecore.words import format_bytes, number_of, shortened_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -226,7 +226,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _segment(database: DatabaseView, estimated: bool) -> str:
     rows = f"{'~' if estimated else ''}{number_of(database.rows, 'row')}"
     since = "" if not database.start else f", from {_minute(database.start)}"
-    return f"{database.name.rpartition('.')[2]}{since}: {rows}, {database.bytes:,} bytes"
+    return f"{database.name.rpartition('.')[2]}{since}: {rows}, {format_bytes(database.bytes)}"
 
 
 def _offsets(store: StoreView) -> str:
@@ -266,7 +266,7 @@ def _show_trouble(console: Console, inspection: Inspection) -> None:
     problems = f"{count} problems" if count > 1 else "1 problem" if count else "no problems found"
     console.print(
         f"{number_of(len(tasks), 'task')}, {number_of(len(stores), 'store')}, "
-        f"{about}{rows:,} rows ({counted}), {size:,} bytes; "
+        f"{about}{rows:,} rows ({counted}), {format_bytes(size)}; "
         + problems
         + (f", {len(damage)} of them damage" if damage and count > 1 else ", damage" if damage else ""),
         markup=False,

@@ -12,6 +12,7 @@ Spark, Kafka and Arrow only when it needs them, so that ``statecore --help`` is 
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import io
 import json
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _stopped(output, stopped or [signal.SIGINT])
         except StatecoreError as error:
             # Ctrl-C on a terminal also reaches Spark's workers, so their death may be reported first.
-            return _stopped(output, stopped) if stopped else _refused(output, error)
+            return _stopped(output, stopped) if stopped else _refused(output, error, parsed)
         except BrokenPipeError:
             # The reader of stdout has exited; redirect it, so that the interpreter does not flush into it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -179,11 +180,13 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
-def _refused(output: Output, error: StatecoreError) -> int:
+def _refused(output: Output, error: StatecoreError, arguments: argparse.Namespace | None = None) -> int:
     """Print the error and what to do; returns its exit code."""
+    waits = error.code == "broker-unreachable" and hasattr(arguments, "timeout")
+    timeout_hint = "--timeout SECONDS waits longer for an answer." if waits else ""
     can_resume = isinstance(error, (Retryable, Capacity)) or error.context.get("goes_on")
     resume_hint = output.how_to_resume() if can_resume else ""
-    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, resume_hint]))
+    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, timeout_hint, resume_hint]))
     document = error.to_json()
     if error.code in WRONG_COMMAND_LINE:
         document |= {"error": "Misused", "exit_code": 2}
@@ -285,19 +288,34 @@ def parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
     subparsers["repo"] = repo.add_subparsers(prog="statecore repo", **_UNLISTED)
     _with_commands(repo, _REPO_PURPOSE, {"Commands": REPO}, "See 'statecore repo COMMAND --help'.")
     command: Command | None = None
+    parsers: dict[str, argparse.ArgumentParser] = {}
     for name, purpose in COMMANDS.items():
         group, _, last = name.rpartition(" ")
         sub = subparsers[group].add_parser(last, description=f"{purpose[0].upper()}{purpose[1:]}.")
         sub.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+        parsers[name] = sub
         if name == chosen:
             command = importlib.import_module(f"statecore.cli.{name.replace(' ', '.').replace('-', '_')}")
             command.add_arguments(sub)
     try:
         parsed = parser.parse_args(words, argparse.Namespace(command=chosen))
     except _Misused as misused:
+        if misused.parser is parser and chosen in parsers:  # argparse reports unknown options by the outermost parser
+            misused = _Misused(parsers[chosen], misused.message + _near_options(parsers[chosen], words))
+        elif named and chosen not in ("", "repo", *COMMANDS):
+            near = difflib.get_close_matches(chosen, COMMANDS, n=1)
+            misused.message += f"; did you mean {near[0]}?" if near else ""
         _misused(words, misused, with_help=chosen in ("", "repo"))
     assert command is not None  # argparse refuses the other names
     return command, parsed
+
+
+def _near_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """The options that the unknown ones may have been meant to be."""
+    known = [option for action in parser._actions for option in action.option_strings]
+    unknown = [name for word in words if (name := word.partition("=")[0]).startswith("--") and name not in known]
+    near = dict.fromkeys(match for name in unknown for match in difflib.get_close_matches(name, known, n=1))
+    return f"; did you mean {' and '.join(near)}?" if near else ""
 
 
 def _with_commands(

@@ -13,7 +13,7 @@ from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.migrate.request import MigrateRequest
-from statecore.words import number_of, shortened_list
+from statecore.words import note_line, number_of, shortened_list
 
 if TYPE_CHECKING:
     from statecore.jobs.migrate.report import MigrateReport
@@ -67,7 +67,7 @@ def show(report: MigrateReport) -> None:
     elif report.tasks:
         console.print(Text(title))
     for note in report.notes:
-        console.print(Text(f"note: {note}"))
+        console.print(Text(note_line(note)))
     for title, remarks in (
         ("note", summary.notes(report)),
         ("unchanged", summary.left(report)),

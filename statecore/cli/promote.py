@@ -45,7 +45,7 @@ def show(report: PromoteReport) -> None:
     from statecore.standby.promote.report import PromoteOutcome, PromoteVerdict
 
     console = result_console()
-    columns = ("task", "verdict", "ahead by", "to restore", "stores", "why")
+    columns = ("task", "verdict", "offsets ahead", "to restore", "stores", "why")
     promoted = [one for one in report.tasks if one.verdict is PromoteVerdict.PROMOTED]
     cells = [
         (

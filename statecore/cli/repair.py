@@ -14,7 +14,7 @@ from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_line, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.repair.request import RepairRequest
-from statecore.words import number_of, shortened_list
+from statecore.words import note_line, number_of, shortened_list
 
 if TYPE_CHECKING:
     from statecore.jobs.repair.report import RepairReport
@@ -78,7 +78,7 @@ def show(report: RepairReport) -> None:
         print_line(console, f"{'left' if done else 'not repaired'}: {words}{finding['what']} [{finding['code']}]")
         print_line(console, f"Do: {finding['remedy']}", indent=4)
     for note in report.notes:
-        print_line(console, f"note: {note}")
+        print_line(console, note_line(note))
     replaced = [path for path in (report.kept, *(one.kept for one in report.rebuilt)) if path]
     kept = f"; replaced files are kept for a week, unless you delete them: {', '.join(replaced)}" if replaced else ""
     doubtful = any(one.doubts for one in report.rebuilt)

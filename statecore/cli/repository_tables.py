@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import print_line, time_ago
 from statecore.errors import worst_of
-from statecore.words import known_number, number_of
+from statecore.words import format_bytes, known_number, number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from statecore.repository.verification import VerifiedSnapshot
 
 UNKNOWN = "unknown"
+
+_SHORTEST_ID = 12
 
 _BETWEEN = 2
 """Spaces between two columns."""
@@ -137,7 +139,7 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
         )
         for one in found
     ]
-    _table(console, header, rows, numbers=numbers)
+    _table(console, header, rows, numbers=numbers, ids="request")
     for one in found:
         if one.entry.pinned:
             print_line(console, _pin(one.entry))
@@ -159,10 +161,14 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")
     print_line(
         console,
-        f"{number_of(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
+        f"{number_of(entry.tasks, 'task')}, {format_bytes(entry.file_bytes)} of files, "
+        f"{format_bytes(entry.new_bytes)} of them new",
     )
     if held is not None:
-        print_line(console, f"held by no newer snapshot: {known_number(held.held_bytes)} bytes")
+        print_line(
+            console,
+            f"held by no newer snapshot: {UNKNOWN if held.held_bytes is None else format_bytes(held.held_bytes)}",
+        )
     print_line(console, f"identity {entry.identity}")
     if entry.pinned:
         print_line(console, _pin(entry))
@@ -207,6 +213,10 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
     )
 
 
+def _shortened(name: str, room: int) -> str:
+    return name if len(name) <= room else f"{name[: room - 1]}…"
+
+
 def data_age(read_at_ms: int | None) -> str:
     """How long ago the read positions of a snapshot were taken: the age of its data."""
     from statecore.jobs.attempt import age
@@ -222,14 +232,21 @@ def _pin(entry: SnapshotEntry) -> str:
     return f"pinned: {entry.snapshot}" + (f": {entry.note}" if entry.note else "")
 
 
-def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str]) -> None:
-    """Print rows as a table with numbers aligned right, or as blocks if a table does not fit."""
+def _table(
+    console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str], ids: str = ""
+) -> None:
+    """Print rows as a table with numbers aligned right, or as blocks if a table does not fit, even with shorter ids."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    if sum(widths) + _BETWEEN * len(widths) > console.width:
+    excess = sum(widths) + _BETWEEN * len(widths) - console.width
+    if excess > 0 and ids in header and (room := widths[header.index(ids)] - excess) >= _SHORTEST_ID:
+        at = header.index(ids)
+        rows = [(*row[:at], _shortened(row[at], room), *row[at + 1 :]) for row in rows]
+        excess = 0
+    if excess > 0:
         for first, *rest in rows:
             console.print(Text(first))
             cells = [f"{name} {cell}" for name, cell in zip(header[1:], rest, strict=True) if cell]

@@ -11,7 +11,7 @@ from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fields.catalog import Planned
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.words import number_of, offset_list
+from statecore.words import note_line, number_of, offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.planning.plan import ReadPlan
@@ -109,10 +109,8 @@ def show_report(report: ReadReport) -> None:
         print(f"{report.application_id} in {where}: nothing to do")
     if report.published:
         print(f"snapshot {report.published.snapshot} in {report.repository}")
-    if report.ran_on.master:
-        print(report.ran_on)
     for note in report.notes:
-        print(f"note: {note}")
+        print(note_line(note))
 
 
 def show_plan(plan: ReadPlan) -> None:

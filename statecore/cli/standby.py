@@ -7,7 +7,7 @@ import argparse
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,14 @@ from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.progress import Clock, rate_in_words, seconds_in_words
 from statecore.standby.request import StandbyRequest
-from statecore.words import number_of
+from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
     from statecore.standby.report import StandbyReport, StandbyTaskReport
 
 
 _FEW = 8
-"""Number of tasks that the line of a round names."""
+"""Number of tasks that a line names."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,11 +40,16 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.telemetry import metrics_from_environment
 
     lines = RoundLines()
+
+    def print_changes(now: StandbyReport) -> None:
+        if line := lines.line(now):
+            output.say(line)
+
     with _stopped_by_signals() as stop, metrics_from_environment(output.say) as metrics:
         report = run_standby(
             request,
             stop,
-            on_report=lambda now: output.say(lines.line(now)),
+            on_report=print_changes,
             say=output.say,
             metrics=metrics,
             faults=faults,
@@ -79,37 +84,48 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 
 class RoundLines:
-    """Lines of rounds, with the rate and the remaining time where they are known."""
+    """Lines of the rounds that changed something, with rate and remaining time where they are known."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._before: tuple[float, int, int] | None = None
+        self._lags: dict[str, str] | None = None
 
-    def line(self, report: StandbyReport) -> str:
-        """The state after a round in one line, with rate and remaining time."""
+    def line(self, report: StandbyReport) -> str | None:
+        """The tasks whose lag or state changed since the last line; ``None`` if there are none."""
+        lags = {task.task: _lag_of(task) for task in report.tasks}
+        is_first, before, self._lags = self._lags is None, self._lags or {}, lags
+        changed = [task for task in report.tasks if before.get(task.task) != lags[task.task]]
+        gone = sorted(before.keys() - lags)
+        words = self._with_rate(report, line_of(report, changed, gone))  # always: the next rate is counted from here
+        return words if changed or gone or is_first else None
+
+    def _with_rate(self, report: StandbyReport, line: str) -> str:
         now, records = self._clock(), sum(store.records for task in report.tasks for store in task.stores)
         behind = sum(task.lag or 0 for task in report.tasks)
         before, self._before = self._before, (now, records, behind)
         if before is None or now <= before[0] or records <= before[1] or not behind:
-            return line_of(report)
+            return line
         took = now - before[0]
-        words = f"{line_of(report)}; {rate_in_words((records - before[1]) / took)} records/s"
+        words = f"{line}; {rate_in_words((records - before[1]) / took)} records/s"
         if behind >= before[2]:  # a further task is behind, or records are written faster than they are read
             return words
         return f"{words}, {seconds_in_words(behind * took / (before[2] - behind))} left"
 
 
-def line_of(report: StandbyReport) -> str:
-    """The state after a round in one line."""
+def line_of(report: StandbyReport, changed: Sequence[StandbyTaskReport], gone: Sequence[str] = ()) -> str:
+    """What a round changed, in one line."""
+    round_, left = f"round {report.rounds}: ", f"no longer here: {shortened_list(gone)}" if gone else ""
     if not report.tasks:
-        return f"round {report.rounds}: no tasks"
-    if len(report.tasks) <= _FEW:
-        return f"round {report.rounds}: lag {', '.join(map(_lag_of, report.tasks))}"
-    behind = sorted(report.tasks, key=lambda task: (task.exit_code == 0, task.lag is not None, -(task.lag or 0)))
+        return round_ + "; ".join(filter(None, ["no tasks", left]))
+    if len(changed) <= _FEW:
+        lags = f"lag {', '.join(map(_lag_of, changed))}" if changed else ""
+        return round_ + "; ".join(filter(None, [lags, left]))
+    behind = sorted(changed, key=lambda task: (task.exit_code == 0, task.lag is not None, -(task.lag or 0)))
     failed = sum(task.exit_code != 0 for task in report.tasks)
-    words = f"round {report.rounds}: {number_of(len(report.tasks), 'task')}, lag {_together(report)}"
+    words = f"{round_}{number_of(len(report.tasks), 'task')}, lag {_together(report)}"
     words += f", {failed:,} failed" if failed else ""
-    return f"{words}; most behind: {', '.join(map(_lag_of, behind[:_FEW]))}"
+    return "; ".join(filter(None, [words, f"most behind: {', '.join(map(_lag_of, behind[:_FEW]))}", left]))
 
 
 def _together(report: StandbyReport) -> str:
@@ -148,11 +164,21 @@ def show(report: StandbyReport) -> None:
             left={"task", "role", "store"},
             spare=("rebuilt", "records", "role"),
         )
+    for error, places in _places_by_error(report).items():
+        console.print(Text(f"{shortened_list(places, _FEW)}: {error}", style="red"), soft_wrap=True)
+
+
+def _places_by_error(report: StandbyReport) -> dict[str, list[str]]:
+    """Each error once, with the tasks that have it, and the stores where it is not that of the whole task."""
+    found: dict[str, list[str]] = {}
     for task in report.tasks:
-        errors: dict[str, list[str]] = {}
+        stores: dict[str, list[str]] = {}
         for store in task.stores:
             if store.error is not None and store.error != task.error:
-                errors.setdefault(store.error, []).append(store.store)
-        for error, stores in (*([(task.error, [])] if task.error else []), *errors.items()):
-            where = f"task {task.task}" + (f", {', '.join(stores)}" if stores else "")
-            console.print(Text(f"{where}: {error}", style="red"), soft_wrap=True)
+                stores.setdefault(store.error, []).append(store.store)
+        if task.error is not None:
+            found.setdefault(task.error, []).append(f"task {task.task}")
+        for error, names in stores.items():
+            of = "" if len(names) == len(task.stores) else f" ({', '.join(names)})"
+            found.setdefault(error, []).append(f"task {task.task}{of}")
+    return found

@@ -95,9 +95,7 @@ def discover(
     shown = any(store.transactional for store in found)
     if shown and not transactional_state_stores:
         notes.add("transactional_state_stores", "as the directory shows; use the application's own setting")
-    if notes.open:
-        notes.general.append("Replace every '?' before restoring: nothing here shows it.")
-        notes.general += [one.line for one in notes.open]
+    notes.general += notes.questions
     if any(decision.default_format for decision in decisions):
         notes.general.append(_DEFAULT_FORMAT)
     spec = ApplicationSpec(

@@ -72,6 +72,8 @@ def _of_no_offset(usual: str, existing: Collection[str]) -> Changelog:
     return Changelog(UNKNOWN_CHANGELOG, remark, (NO_CHANGELOG, usual))
 
 
+_FEW_KINDS = 4
+
 _GENERATED = re.compile(r"STATE-STORE-[0-9]{10}$")
 
 
@@ -94,11 +96,20 @@ class OpenStore:
 
     @property
     def line(self) -> str:
-        """The open questions in one line."""
+        """The open questions in one line, with every kind that can be answered."""
+        return self._line(len(StoreKind))
+
+    @property
+    def note(self) -> str:
+        """The same, without the kinds where there are too many to read."""
+        return self._line(_FEW_KINDS)
+
+    def _line(self, most: int) -> str:
         where = "a global store" if self.subtopology < 0 else f"subtopology {self.subtopology}"
         open_ = []
         if len(self.kinds) != 1:
-            open_.append(f"kind {listed(frozenset(self.kinds))}" if self.kinds else "kind unknown")
+            few = 0 < len(self.kinds) <= most
+            open_.append(f"kind {listed(frozenset(self.kinds))}" if few else "kind unknown")
         if self.changelogs:
             open_.append(f"changelog {' or '.join(self.changelogs)}")
         seen = f" (seen: {'; '.join(self.observations)})" if self.observations else ""
@@ -127,6 +138,12 @@ class Notes:
     general: list[str] = field(default_factory=list)
     by_name: dict[str, str] = field(default_factory=dict)
     open: list[OpenStore] = field(default_factory=list)
+
+    @property
+    def questions(self) -> list[str]:
+        """What the '?' of the spec stand for, as lines; empty without one."""
+        what = "Replace every '?' before restoring: only the application's code shows it (kinds: docs/stores.md)."
+        return [what, *(one.note for one in self.open)] if self.open else []
 
     def add(self, name: str, remark: str) -> None:
         """Append a remark to the comment of a name."""

@@ -1,6 +1,6 @@
 """The optional packages of each extra, and the error for an extra that is not installed.
 
-``pip install statecore`` installs what the stores need; each extra of ``pyproject.toml`` adds the packages of one use
+``pip install .`` installs what the stores need; each extra of ``pyproject.toml`` adds the packages of one use
 (:data:`EXTRAS`). A module that needs packages of the pipeline imports ``statecore.extras.pipeline`` first. Its error
 names the extra to install, not one of six missing packages.
 """
@@ -38,7 +38,7 @@ class MissingExtra(Invalid, ModuleNotFoundError):
         super().__init__(
             f"This needs the extra {extra!r} of statecore, which is not installed ({lacking}).",
             code="extra-missing",
-            action=f"Install it into this environment: pip install 'statecore[{extra}]'.",
+            action=f"Install it into this environment, in a checkout of statecore: pip install '.[{extra}]'.",
             extra=extra,
             packages=list(packages),
             python=sys.executable,

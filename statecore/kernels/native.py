@@ -111,7 +111,7 @@ def _unusable(package: str, error: Exception) -> Invalid:
         f"({type(error).__name__}: {' '.join(str(error).split())}).",
         code="numba-unusable",
         action="Install compatible versions of NumPy, llvmlite and Numba into this environment: "
-        f"pip install --force-reinstall 'statecore[pipeline]' (Python: {sys.executable}).",
+        f"in a checkout of statecore, pip install --force-reinstall '.[pipeline]' (Python: {sys.executable}).",
         package=package,
     )
 

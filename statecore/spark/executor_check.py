@@ -118,8 +118,9 @@ def problems_of(output: str, python: str, token: Path | None, question: Question
     """The problems of an executor, from the output of its probe process."""
     line = next((one for one in output.splitlines() if one.startswith(probe.OUTPUT_PREFIX)), None)
     choose = (
-        "Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
-        "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives)."
+        "Install this release there (pip install '.[pipeline]' in a checkout), and name its interpreter "
+        "(executor_python, STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed "
+        "environment along (spark.archives)."
     )
     if line is None:
         last = next((one.strip() for one in reversed(output.splitlines()) if one.strip()), "it printed nothing")

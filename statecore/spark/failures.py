@@ -37,8 +37,9 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
             f"The Python of an executor{f' on {host[1]}' if host else ''} cannot run its tasks, found while "
             f"{doing}: {why}.",
             code="executor-python-unusable",
-            action="Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
-            "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives).",
+            action="Install this release there (pip install '.[pipeline]' in a checkout), and name its interpreter "
+            "(executor_python, STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed "
+            "environment along (spark.archives).",
             host=host[1] if host else None,
             trace=text,
         )

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from statecore.changelog.client import reason
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Capacity, Fenced, Invalid, Retryable, StatecoreError
+from statecore.spec.units import format_duration
 
 ASSIGNOR = "statecore-tasks"
 NOT_IN_THE_GROUP = -1  # Generation of a consumer that is not in the group
@@ -188,7 +189,7 @@ class GroupConsumer:
             )
         if isinstance(error, errors.InvalidSessionTimeoutError):
             return Invalid(
-                f"The brokers refuse a session timeout of {self._settings.session_timeout_ms} ms.",
+                f"The brokers refuse a session timeout of {format_duration(self._settings.session_timeout_ms)}.",
                 code="session-timeout-invalid",
                 action="Choose one between group.min.session.timeout.ms and group.max.session.timeout.ms.",
                 group=group,

@@ -17,6 +17,7 @@ from statecore.jobs.fields.catalog import (
 from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.tasks import only_tasks
 from statecore.jobs.fields.types import Duration, FilePath, Flag, Size, Text, Whole
+from statecore.spec.units import format_duration
 from statecore.standby.assignment.model import AssignmentSettings
 from statecore.standby.kafka_group import GroupSettings
 
@@ -63,7 +64,7 @@ def _option(name: str) -> str:
 def _check_interval(_: str, interval: int) -> None:
     if interval < 1:
         raise Invalid(
-            f"{interval} ms is no valid interval between two rounds.",
+            f"{format_duration(interval)} is no valid interval between two rounds.",
             code="duration-invalid",
             action="Give a time such as 30s.",
             parameter="interval",

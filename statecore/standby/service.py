@@ -33,6 +33,7 @@ from statecore.statedir.work_directory import CORRUPT, UNOWNED
 from statecore.tasks.standby_task import StandbySettings, StandbyTask
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
 from statecore.tasks.task_stores import TaskStores
+from statecore.words import number_of
 
 _SLICE = 0.5
 
@@ -91,7 +92,7 @@ def run_standby(
             )
             check = ignore if selection is None else selection.check
             manager = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
-            job = _Standby(request, spec, directory, manager, on_report, metrics)
+            job = _Standby(request, spec, directory, manager, on_report, metrics, say)
             if selection is not None:
                 return job.run_static(selection, stop)
             return job.run_group(
@@ -110,7 +111,9 @@ class _Standby:
         task_manager: TaskManager,
         on_report: Callable[[StandbyReport], object],
         metrics: Metrics,
+        say: Callable[[str], None],
     ) -> None:
+        self._say = say
         self._request, self._spec, self._directory = request, spec, directory
         self._round_reports = RoundReports(on_report, request.interval / 1000)
         self._manager, self._metrics = task_manager, metrics
@@ -125,6 +128,7 @@ class _Standby:
         )
         tags = {"application-id": self._spec.application_id}
         end = self._metrics.observe(STANDBY_FAILED, lambda: float(len(self._left_out)), tags)
+        self._say_begin(number_of(len(selection.names), "task"))
         try:
             for name in selection.names:
                 self._manager.add(name)
@@ -142,6 +146,7 @@ class _Standby:
 
     def run_group(self, assigned: AssignedTasks, stop: Event) -> StandbyReport:
         """Follow the tasks that the group assigns."""
+        self._say_begin(f"the tasks that the group {self._request.group} assigns")
         try:
             assigned.start()
             while not stop.is_set():
@@ -161,6 +166,12 @@ class _Standby:
             finally:
                 tasks = self._manager.close()
         return self._report(tasks)
+
+    def _say_begin(self, tasks: str) -> None:
+        self._say(
+            f"Following {tasks} of {self._spec.application_id} in {self._request.state_dir}. Progress is printed every "
+            f"{self._request.interval / 1000:g} s while there is something to read, then what changes."
+        )
 
     def _round(self, stopped: Callable[[], bool]) -> None:
         self._directory.check_locked()  # without the lock every task would fail and be retried forever

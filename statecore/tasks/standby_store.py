@@ -40,6 +40,7 @@ from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.segments import Segmentation, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import BaseDatabases, RunFile, segment_order
+from statecore.spec.units import format_duration
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.state_directory import store_directory
 from statecore.statedir.task_layout import StoreDirectory, segments_in, unfinished_in
@@ -307,7 +308,7 @@ class StandbyStore:
             ):
                 raise Invalid(
                     f"{segment.path} is not a segment of the store {self.name}, whose segments span "
-                    f"{of.interval_ms} ms.",
+                    f"{format_duration(of.interval_ms)}.",
                     code="segment-interval-mismatch",
                     action="Correct retention or segment interval of the store in the spec.",
                     store=self.name,

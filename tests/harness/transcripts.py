@@ -36,6 +36,7 @@ _SAME: tuple[tuple[str, str], ...] = (
     (r"\b\d+(\.\d+)? s\b", "N s"),
     (r"[\d,.]+( [kKMG](i?B)?)?/s\b", "N/s"),
     (r"(?<![\d,.])\d{2,3},\d{3}(?![\d,])", "SIZE"),
+    (r"\b\d{2,} [KMG]iB\b", "SIZE"),
     (r"\bprocess \d+ \([^)]*\)", "process PID (COMMAND)"),
     (r"\b[\w.-]+:[\w.-]+ with mode [rwxst-]{9}", "USER:GROUP with mode MODE"),
     (r"\bstatecore \d+\.\d+\S*", "statecore VERSION"),

@@ -314,7 +314,7 @@ with RocksDBStore(Path({str(tmp_path / "db")!r}), StoreKind.TIMESTAMPED_KEY_VALU
     if reader is RestoreReader.CONSUMER:
         assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
     else:
-        assert "pip install 'statecore[pipeline]'" in done.stderr
+        assert "pip install '.[pipeline]'" in done.stderr
 
 
 def test_records_that_are_deleted_while_they_are_about_to_be_read_are_missed_by_no_reader(

@@ -74,6 +74,7 @@ class Handing:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as service:
             assert service.stderr is not None
             try:
+                assert next(service.stderr).startswith("Following ")
                 assert next(service.stderr).startswith("round 1: lag")
                 yield
             finally:

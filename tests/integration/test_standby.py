@@ -265,6 +265,7 @@ def test_a_service_stops_cleanly_on_a_signal_and_excludes_others_until_then(brok
     command += ["--state-dir", str(warm), "--interval", "200ms", "--task", "0_1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
         assert service.stderr is not None
+        assert next(service.stderr).startswith("Following 1 task of ")
         assert next(service.stderr).startswith("round 1: lag 0_1 0")
         assert standby(shop, warm, "--once").returncode == Fenced.exit_code
         shop.write(100)

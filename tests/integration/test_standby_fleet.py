@@ -66,16 +66,17 @@ class Member:
             self.lines.append(line.rstrip())
 
     @property
-    def rounds(self) -> int:
-        """How many rounds it has told of."""
-        return sum(line.startswith("round ") for line in list(self.lines))
-
-    @property
     def lags(self) -> dict[str, str]:
         """The lag of each task that it follows for good, as it said last."""
-        rounds = [line for line in list(self.lines) if line.startswith("round ")]
-        found = LINE.findall(rounds[-1].partition(":")[2]) if rounds else []
-        return {task: lag for task, lag, warmup in found if not warmup}
+        found: dict[str, str] = {}
+        for line in list(self.lines):
+            if line.startswith("round "):
+                told, _, gone = line.partition(":")[2].partition("no longer here: ")
+                for task, lag, warmup in LINE.findall(told):
+                    found[task] = "" if warmup else lag
+                for task in gone.split(", "):
+                    found.pop(task, None)
+        return {task: lag for task, lag in found.items() if lag}
 
     def kill(self) -> None:
         self.process.kill()
@@ -213,13 +214,18 @@ def test_no_member_failure_restarts_a_task_or_loses_or_repeats_a_record(
         wait(lambda: set(members[name].lags) == given[name], *members.values())  # noqa: B023
         wait(lambda: placed(*members.values()), *members.values())
     writer.stop()
-    rounds = {name: one.rounds for name, one in members.items()}
     newest = {
         (task, store): topics.end_offset(shop.servers, shop.changelog(store), int(task[-1])) - 1
         for task in TASKS
         for store in shop.stores
     }
-    wait(lambda: all(one.rounds > rounds[name] + 1 for name, one in members.items()), *members.values())
+
+    def is_read(one: Member, task: str) -> bool:
+        logs = StateDirectory(one.state_dir, shop.application_id).work_path / "standby" / task / "logs.json"
+        ends = {log["topic"]: log["end"] for log in json.loads(logs.read_text())["logs"]}
+        return all(ends[shop.changelog(store)] > newest[task, store] for store in shop.stores)
+
+    wait(lambda: all(is_read(one, task) for name, one in members.items() for task in given[name]), *members.values())
     assert all(set(one.lags.values()) == {"0"} for one in members.values())
     last = {name: rows_of(one, "last", one.stop()) for name, one in members.items()}
     restored = shop.restored()

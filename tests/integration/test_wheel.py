@@ -196,7 +196,7 @@ def test_the_command_of_the_base_package_shows_a_store_and_names_the_extra_that_
     refused = run("restore", "--spec", spec, "--state-dir", tmp_path)
     assert refused.returncode == 13
     assert refused.stderr.startswith("statecore: [extra-missing] ")
-    assert "pip install 'statecore[spark]'" in refused.stderr
+    assert "pip install '.[spark]'" in refused.stderr
     assert "Traceback" not in refused.stderr
     code = (
         "from pathlib import Path; from statecore import RocksDBStore, StoreKind, TopicPartition\n"

@@ -29,6 +29,12 @@ def snippet(page: str, containing: str = "") -> str:
     return str(code)
 
 
+def test_no_page_and_no_error_installs_statecore_from_an_index() -> None:
+    root = DOCS.parent
+    texts = [root / "README.md", *DOCS.rglob("*.md"), *(root / "statecore").rglob("*.py")]
+    assert [path.name for path in texts if re.search(r"install [^\n]*\bstatecore(\[|[`'\"])", path.read_text())] == []
+
+
 def test_the_library_s_page_does_what_its_comments_say(tmp_path: Path) -> None:
     code = snippet("library.md", "store.transaction()")
     values = re.findall(r"^ +(\S+\(.*?\)) +# (b\"3\"|None|41)", code, re.MULTILINE)

@@ -106,7 +106,7 @@ def test_a_module_of_the_pipeline_says_which_extra_it_needs() -> None:
     assert {kind for kind, _ in lacking.values()} == {"MissingExtra"}
     assert {"statecore.changelog.reader", "statecore.formats.registry", "statecore.images.image"} <= set(lacking)
     for _, sentence in lacking.values():
-        assert "pip install 'statecore[pipeline]'" in sentence
+        assert "pip install '.[pipeline]'" in sentence
 
 
 def test_a_public_name_of_the_pipeline_says_so_too() -> None:
@@ -116,7 +116,7 @@ def test_a_public_name_of_the_pipeline_says_so_too() -> None:
     assert done.returncode == 1
     *_, error, note = done.stderr.splitlines()
     assert error.startswith("statecore.extras.MissingExtra: ")
-    assert "'statecore[pipeline]'" in error
+    assert "'.[pipeline]'" in error
     assert note == "Error code: extra-missing"
 
 
@@ -139,7 +139,7 @@ def test_a_command_that_needs_an_extra_says_so_in_a_sentence(words: list[str], e
     document = json.loads(done.stdout)
     assert (document["error"], document["context"]["extra"]) == ("Invalid", extra)
     assert "Traceback" not in done.stderr
-    assert f"pip install 'statecore[{extra}]'" in done.stderr
+    assert f"pip install '.[{extra}]'" in done.stderr
 
 
 def test_a_plan_needs_no_extra(tmp_path: Path) -> None:
@@ -208,11 +208,11 @@ def test_what_is_missing_is_an_error_of_both_worlds_and_crosses_processes() -> N
     assert (type(copy), str(copy), copy.context) == (MissingExtra, str(error), error.context)
     assert error.code == copy.code == "extra-missing"
     assert (error.context["extra"], list(error.context["packages"])) == ("pipeline", ["numpy", "pyarrow"])
-    assert "pip install 'statecore[pipeline]'" in error.action
+    assert "pip install '.[pipeline]'" in error.action
 
 
 def test_only_packages_of_extras_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "statecore[spark]" in str(explained(ModuleNotFoundError("", name="pyspark.sql")))
+    assert "'.[spark]'" in str(explained(ModuleNotFoundError("", name="pyspark.sql")))
     assert explained(ModuleNotFoundError("", name="of_somebody_else")) is None
     assert explained(ModuleNotFoundError("")) is None
     assert is_installed("pipeline")

@@ -129,7 +129,10 @@ def test_the_console_gets_them_too() -> None:
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"OTEL_METRICS_EXPORTER": "carrier-pigeon"}, ("'carrier-pigeon'", "Install 'statecore[metrics]'")),
+        (
+            {"OTEL_METRICS_EXPORTER": "carrier-pigeon"},
+            ("'carrier-pigeon'", "Run pip install '.[metrics]' in a checkout"),
+        ),
         (
             {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
             ("'http/json'", "Correct the OTEL_ variables"),
@@ -161,7 +164,7 @@ def test_a_missing_package_is_a_note(monkeypatch: pytest.MonkeyPatch, missing: s
     with metrics_from_environment(said) as metrics:
         assert metrics is NO_METRICS
     (line,) = said
-    assert "Install 'statecore[metrics]'" in line
+    assert "Run pip install '.[metrics]' in a checkout" in line
 
 
 def test_a_last_export_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

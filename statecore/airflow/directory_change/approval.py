@@ -12,6 +12,7 @@ from statecore.airflow.directory_change.change import NONE, Change, approved_wit
 from statecore.airflow.directory_change.operator import CHANGES
 from statecore.airflow.directory_change.plans import page
 from statecore.airflow.directory_change.xcom_values import (
+    REFUSED_KEY,
     Answer,
     ApprovedEntry,
     DirectoryOutcome,
@@ -70,7 +71,10 @@ class DirectoryChangeApproval(ApprovalOperator):
             self.log.info("%d plans are applied without approval", changed)
             return without_approval(kind, plans)
         directories = f"{changed:,} state director{'y' if changed == 1 else 'ies'}"
-        self.subject, self.body = kind.subject.format(directories=directories, to=to), page(kind, plans, to)
+        self.subject, self.body = (
+            kind.subject.format(directories=directories, to=to),
+            page(kind, plans, to, self._reasons(context)),
+        )
         self.response_timeout = approved_within(context["params"])
         return super().execute(context)
 
@@ -95,6 +99,11 @@ class DirectoryChangeApproval(ApprovalOperator):
     def _plans(self, context: Context) -> Plans:
         found = context["ti"].xcom_pull(task_ids=self.plan_task_id, map_indexes=range(len(self.directories)))
         return list(zip(self.directories, found, strict=True))
+
+    def _reasons(self, context: Context) -> list[str | None]:
+        """Why planning failed, by directory."""
+        indexes = range(len(self.directories))
+        return list(context["ti"].xcom_pull(task_ids=self.plan_task_id, map_indexes=indexes, key=REFUSED_KEY))
 
 
 def why_nothing(change: Change, plans: Plans, plan_task_id: str) -> str:
@@ -147,7 +156,7 @@ def outcomes(
             "application_id": entry["application_id"],
             "state_dir": entry["request"]["state_dir"],
             "host": entry["host"],
-            "outcome": _outcome(plan, result, checked, answer, done) if plan is not None else _not_planned(why),
+            "outcome": _outcome(plan, result, checked, answer, done, why) if plan else _with_reason(_REFUSED, why),
         }
         for (entry, plan), result, checked, why in zip(plans, applied, verified, refused, strict=True)
     ]
@@ -156,8 +165,8 @@ def outcomes(
 _REFUSED, _FAILED, _DAMAGED = "not planned", "not ", ", but its verification failed"
 
 
-def _not_planned(why: str | None) -> str:
-    return f"{_REFUSED}: {why}" if why else _REFUSED
+def _with_reason(outcome: str, why: str | None) -> str:
+    return f"{outcome}: {why}" if why else outcome
 
 
 def _outcome(
@@ -166,15 +175,16 @@ def _outcome(
     checked: StepResult | NotVerified | None,
     answer: Answer | None,
     done: str,
+    why: str | None,
 ) -> str:
     if not plan["changed"]:
         return "nothing to do"
     if result is None:
         if answer is None or answer["chosen"] != ApprovalOperator.REJECT:
-            return _FAILED + done
+            return _with_reason(_FAILED + done, why)
         return "rejected, because there was no answer in time" if answer["by"] is None else "rejected"
     if checked is None:
-        return done + _DAMAGED
+        return _with_reason(done + _DAMAGED, why)
     return done if checked.get("verified", True) else f"{done}; not verified, because the application is running again"
 
 
@@ -189,7 +199,7 @@ def conclude(found: Sequence[DirectoryOutcome], log: Any) -> None:
         [(one["application_id"], _place(one), one["outcome"]) for one in found],
     ):
         log.info("%s", line)
-    wrong = [one for one in found if one["outcome"].startswith(_FAILED) or one["outcome"].endswith(_DAMAGED)]
+    wrong = [one for one in found if one["outcome"].startswith(_FAILED) or _DAMAGED in one["outcome"]]
     if wrong:
         lines = "\n".join(f"  {one['application_id']} in {_place(one)}: {one['outcome']}" for one in wrong[:_NAMED])
         more = f"\n  and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else ""

@@ -162,11 +162,13 @@ def _directories_param(request: type[Request], state_dir: str | None, needed: Se
     each["properties"]["host"] = {
         "type": "string",
         "minLength": 1,
+        "title": "Host",
         "description": "The host name of the machine that has the directory; a task on another machine fails.",
     }
     each["properties"]["queue"] = {
         "type": "string",
         "minLength": 1,
+        "title": "Queue",
         "description": "The queue of that machine's worker, if the site uses statecore.airflow.queues.",
     }
     return required(
@@ -196,7 +198,7 @@ def _approval_params() -> dict[str, Param]:
             "24h",
             type="string",
             pattern="^[0-9]+(s|m|h|d)$",
-            title="Answer within",
+            title="Time to answer",
             description="Plans without an answer by then are rejected. Such as 30m, 24h or 7d.",
             section="Approval",
         ),

@@ -97,7 +97,8 @@ def _add_tasks(kind: Change, state_dir: str | None, **settings: Any) -> None:
 
         answer = ti.xcom_pull(task_ids="approve", key=ANSWER_KEY)
         plans = list(zip(directories, returned("plan"), strict=True))
-        refused = returned("plan", key=REFUSED_KEY)
+        reasons = [returned(step, key=REFUSED_KEY) for step in ("plan", f"{kind.name}.apply", f"{kind.name}.verify")]
+        refused = [next(filter(None, whys), None) for whys in zip(*reasons, strict=True)]
         applied, verified = returned(f"{kind.name}.apply"), returned(f"{kind.name}.verify")
         found = outcomes(plans, answer, applied, verified, refused, kind.done)
         conclude(found, logging.getLogger(__name__))

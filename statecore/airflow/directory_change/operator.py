@@ -103,7 +103,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         self.why = why
 
     def execute(self, context: Context) -> Any:
-        """Run the step and return its short report; a failure's kind and code are pushed as the XCom ``refused``."""
+        """Run the step and return its short report; a failure's reason is pushed as the XCom ``refused``."""
         try:
             return self._run_step(context, Step(self.step))
         except (JobRefused, JobUnavailable) as error:

@@ -63,8 +63,9 @@ def _left_out(found: Rows) -> list[str]:
     return [f"and {found['left_out']:,} more rows, in the report"] if found["left_out"] else []
 
 
-def page(change: Change, plans: Plans, to: str) -> str:
-    """The Markdown that is shown for approval."""
+def page(change: Change, plans: Plans, to: str, refused: Sequence[str | None] = ()) -> str:
+    """The Markdown that is shown for approval; ``refused`` has the reason of each directory that has no plan."""
+    reasons = refused or [None] * len(plans)
     headings = ("application", "state directory", *change.headings, "plan")
     lines = [
         f"If you approve, {change.introduction.format(to=to)} "
@@ -72,7 +73,7 @@ def page(change: Change, plans: Plans, to: str) -> str:
         "",
         f"| {' | '.join(headings)} |",
         "|---" * len(headings) + "|",
-        *(_overview(change, entry, plan) for entry, plan in plans),
+        *(_overview(change, entry, plan, why) for (entry, plan), why in zip(plans, reasons, strict=True)),
     ]
     shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
     for entry, plan in shown[:DIRECTORIES]:
@@ -82,11 +83,12 @@ def page(change: Change, plans: Plans, to: str) -> str:
     return "\n".join(lines)
 
 
-def _overview(change: Change, entry: Entry, plan: ShortPlan | None) -> str:
+def _overview(change: Change, entry: Entry, plan: ShortPlan | None, why: str | None) -> str:
     where = code(entry["request"]["state_dir"]) + (f" on {cell(entry['host'])}" if entry["host"] else "")
     empty = [""] * (len(change.headings) - 1)
     if plan is None:
-        cells = [*empty, "not included: its task *plan* failed, see its log", ""]
+        reason = f": {cell(why)}" if why else ""
+        cells = [*empty, f"not included, see the log of its task *plan*{reason}", ""]
     elif plan["changed"]:
         cells = [*change.cells(plan), code(plan["plan_id"])]
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 REFUSED_KEY = "refused"
-"""XCom key of a step that failed: kind and code of its error."""
+"""XCom key of a step that failed: kind, code and first sentence of its error."""
 
 
 class Entry(TypedDict):

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     from statecore.repository.repository import create_repository
 
-    output.progress.phase("probe")
+    output.progress.phase("test of the object store")
     repository, made, rewritten = create_repository(arguments.repository)
     output.progress.done("" if made else "it exists already")
     name, descriptor = repository.object_store.url, repository.descriptor

@@ -188,7 +188,7 @@ class Copier:
             if segment.start is None or segment.start % interval:
                 raise _unfit(
                     "segment-interval-mismatch",
-                    f"{segment.path} is no segment of an interval of {interval} ms",
+                    f"{segment.path} is no segment of an interval of {interval // 1000} s",
                     "Correct retention or segment_interval in the spec, or move the directory away.",
                 )
             found[segment.start // interval] = segment.path

@@ -35,6 +35,7 @@ from statecore.jobs.failures import translated_errors
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import RepositoryHome
 from statecore.progress import Progress
+from statecore.words import WARNING
 
 
 def run_backup(request: BackupRequest, progress: Progress | None = None, **opened: Any) -> BackupReport:
@@ -120,8 +121,8 @@ class _Backup(Job):
             )
 
     def _warn(self, note: str) -> None:
-        self.notes.append(note)
-        self.say(f"warning: {note}")
+        self.notes.append(WARNING + note)
+        self.say(WARNING + note)
 
 
 def _activity(state_dir: str) -> str:

@@ -18,6 +18,7 @@ from statecore.formats.topic_partition import offsets_in_words
 from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of, segmentation_of
+from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.task_layout import StoreDirectory, rows_without_current
@@ -129,7 +130,8 @@ def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path
     for segment in found.segments:
         if segment.start is None or segment.start % interval:
             raise Corrupted(
-                f"{segment.path.name} is not a segment of {interval} ms, the interval of the declared retention",
+                f"{segment.path.name} is not a segment of {format_duration(interval)}, the interval of the "
+                "declared retention",
                 code="segment-start-misaligned",
                 action="",
                 segment=segment.path.name,

@@ -71,12 +71,12 @@ class CheckpointJob(Job):
         self.refused = dict(refused)
         self._said: set[str] = set()
 
-    def say_once(self, lines: Iterable[str], prefix: str = "") -> None:
+    def say_once(self, lines: Iterable[str]) -> None:
         """Tell the operator lines that this attempt has not told yet."""
         for line in lines:
             if line not in self._said:
                 self._said.add(line)
-                self.say(f"{prefix}{line}")
+                self.say(line)
 
     def forget_plan(self) -> None:
         """Delete the frozen plan, which a retry would resume."""
@@ -84,9 +84,9 @@ class CheckpointJob(Job):
 
     def report(self, tails: Tails | None, notes: tuple[str, ...], published: Published | None) -> ReadReport:
         """The report, which is that of a restore; there was nothing to do without tails. Tells the warnings."""
-        warnings = () if published is None else published.warnings
+        warnings = () if published is None else tuple(f"warning: {one}" for one in published.warnings)
         for warning in warnings:
-            self.say(f"warning: {warning}")
+            self.say(warning)
         return job_report(
             self,
             None if tails is None else tails.planned.plan,

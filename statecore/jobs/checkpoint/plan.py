@@ -12,6 +12,7 @@ from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE, PlannedTails
 from statecore.repository.manifest import TaskManifest
 from statecore.spec.units import format_duration
+from statecore.words import note_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,11 @@ class CheckpointPlan(PlannedTails):
     def not_advanced(self) -> frozenset[Key]:
         """Stores with a refused base and no other."""
         return frozenset(one.key for one in self.refused) - self.bases.keys()
+
+    @property
+    def note_lines(self) -> tuple[str, ...]:
+        """The notes as lines for an operator."""
+        return tuple(map(note_line, self.notes))
 
     @property
     def urgent_notes(self) -> tuple[str, ...]:

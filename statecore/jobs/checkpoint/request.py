@@ -20,7 +20,7 @@ from statecore.jobs.fields.catalog import (
 from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.types import Choice, Duration, Flag, Text
 
-POLICY = "Where the tail is not enough"
+POLICY = "Stores that cannot be advanced"
 
 DEFAULT_VERSIONED_MS = 86_400_000
 """How long a versioned store stays as the snapshot has it."""
@@ -52,7 +52,7 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
         default=WhenRefused.REBUILD,
         metadata=declare(
             Choice(WhenRefused),
-            title="Where no snapshot can be advanced",
+            title="If no snapshot can be advanced",
             help="what is done with a store whose snapshots do not fit its changelog any more, are damaged, or may "
             "have missed deletes. rebuild: its whole changelog is read. reconcile: where only deletes may be missing, "
             "the whole log is compared with the snapshot and the difference published. refuse: nothing is published",
@@ -75,7 +75,7 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
         default=True,
         metadata=declare(
             Flag(),
-            title="Compact",
+            title="Compact afterwards",
             help="compact databases with many runs after the checkpoint is published",
             section=POLICY,
             on_command_line=False,

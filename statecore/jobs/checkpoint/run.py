@@ -57,7 +57,7 @@ def run_checkpoint(
         if not request.plan_only:
             return _advance(job)
         planned = plan_checkpoint(job, publication_of(job))
-        job.say_once(planned.notes, "note: ")
+        job.say_once(planned.note_lines)
         return planned.plan
 
 

@@ -44,7 +44,7 @@ class RanOn:
 
     def __str__(self) -> str:
         if self.master == PROCESSES:
-            return f"{self.executors} process{'' if self.executors == 1 else 'es'} on {', '.join(self.hosts)} work."
+            return f"The work is done by {self.executors} process{'' if self.executors == 1 else 'es'} of this machine."
         count = number_of(self.executors, "executor")
         return f"Spark runs on {self.master} with {count} on {', '.join(self.hosts)}."
 

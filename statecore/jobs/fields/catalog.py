@@ -45,7 +45,7 @@ _LONGEST_PATIENCE = 2_000_000.0
 """Seconds; the milliseconds of ``poll`` are an ``int``, which ends at 24 days."""
 
 WHAT = "What to do"
-WHERE = "Where to"
+WHERE = "Target"
 LIMITS = "Limits"
 
 
@@ -182,7 +182,7 @@ REQUEST_ID = named_request("name of this request, in reports; a retry under it r
 
 
 def only_plan(help: str) -> Mapping[str, Any]:
-    return declare(Flag(), title="Only plan", help=help, section=WHAT, option="--plan")
+    return declare(Flag(), title="Plan only", help=help, section=WHAT, option="--plan")
 
 
 OWNER = declare(

@@ -6,7 +6,7 @@
     class RestoreRequest(OfApplication, Staged, Reading, Planned):
         replace: bool = field(
             default=False,
-            metadata=declare(Flag(), title="Replace what is there", help="replace the stores …", section=WHERE),
+            metadata=declare(Flag(), title="Replace existing stores", help="replace the stores …", section=WHERE),
         )
 
 ==========================  =======================================================================================

@@ -46,7 +46,7 @@ class OfDiagnosis(Request):
         default=None,
         metadata=declare(
             Choice(ProcessingGuarantee),
-            title="Guarantee",
+            title="Processing guarantee",
             help="the application's processing.guarantee",
             otherwise="that of the spec; without one findings have the worse severity of both, and a repair does what "
             "is right under both",
@@ -67,7 +67,7 @@ class OfDiagnosis(Request):
         default=None,
         metadata=declare(
             Choice(TargetRelease),
-            title="Release",
+            title="Target release",
             help="the release of Kafka Streams that will open the directory",
             section=WHAT,
             otherwise="the newest",

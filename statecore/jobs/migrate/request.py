@@ -31,7 +31,7 @@ class MigrateRequest(Request):
     to: TargetRelease = field(
         metadata=declare(
             Choice(TargetRelease),
-            title="Release",
+            title="Target release",
             help="the release of Kafka Streams that will open the directory next; the current one is detected",
             section=WHAT,
         )
@@ -52,7 +52,7 @@ class MigrateRequest(Request):
         default=None,
         metadata=declare(
             Choice(ProcessingGuarantee),
-            title="Guarantee",
+            title="Processing guarantee",
             help="the application's processing.guarantee, which decides how stores that were not closed are handled",
             section=WHAT,
             otherwise="that of the spec; without one such stores are refused",
@@ -71,7 +71,7 @@ class MigrateRequest(Request):
         default=False,
         metadata=declare(
             Flag(),
-            title="If there",
+            title="Accept a missing directory",
             help="a state directory that does not exist yet, or has no task of the application, is no error: for "
             "commands that run before every start, also the first",
             section=WHAT,

@@ -11,7 +11,7 @@ from statecore.images.read_amplification import MOST_UNMERGED
 from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.request_files import staging_base
 from statecore.statedir.state_directory import StateDirectory, ensure_free_space, free_space
-from statecore.words import format_bytes
+from statecore.words import WARNING, format_bytes
 
 ROW_BYTES = 24
 """Most bytes a record takes on disk besides key and value: in a run its lengths, the timestamp before its value,
@@ -47,7 +47,7 @@ class DiskNeed:
         if not self.least or free >= self.most:
             return None
         return (
-            f"{where} has {format_bytes(free)} free, and the restore takes up to "
+            f"{WARNING}{where} has {format_bytes(free)} free, and the restore takes up to "
             f"{format_bytes(self.most)} while it runs, estimated "
             "from the sizes of its changelogs. If the disk fills up, the restore stops (exit 15) and existing stores "
             "stay unchanged; then make room, or restore fewer stores or partitions at a time."

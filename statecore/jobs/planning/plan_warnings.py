@@ -1,4 +1,4 @@
-"""Warnings about a valid plan, shown with the plan and in the report."""
+"""Notes and warnings about a valid plan, shown with the plan and in the report."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from statecore.discover.kind_evidence import evidence_of_topic, listed
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.planning.plan import PlanRequest, ReadPlan
 from statecore.spec.model import ApplicationSpec, StoreSpec, default_changelog
+from statecore.words import WARNING
 
 
 def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: ReadPlan, request: PlanRequest) -> tuple[str, ...]:
-    """All warnings about a plan."""
+    """All notes about a plan; those that ask for something begin with ``warning: ``."""
     exactly_once = spec.processing_guarantee.is_exactly_once
     notes = [
         f"{part.topic}-{part.partition}: an open transaction held the end at {part.end} for "
@@ -45,7 +46,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: ReadPlan, request: P
             else "restores it itself, from the start; declare the store in the spec to have it restored here"
         )
         notes.append(
-            f"No store of the spec has the changelog {', '.join(undeclared)}. If that is a store of this "
+            f"{WARNING}No store of the spec has the changelog {', '.join(undeclared)}. If that is a store of this "
             f"application's topology, Kafka Streams {consequence}. (An old topic, or one of an application whose id "
             f"begins with {spec.application_id}-, can be ignored.)"
         )
@@ -85,8 +86,8 @@ def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: ReadPlan) -
     else:
         consequence = "restores it itself, from the start"
     return [
-        f"The spec says that the application does not log {names}, but {topics} exists. If it is logged, Kafka Streams "
-        f"{consequence}; remove 'changelog: none' from the spec. (An old topic can be ignored.)"
+        f"{WARNING}The spec says that the application does not log {names}, but {topics} exists. If it is logged, "
+        f"Kafka Streams {consequence}; remove 'changelog: none' from the spec. (An old topic can be ignored.)"
     ]
 
 
@@ -96,9 +97,9 @@ def _in_memory(spec: ApplicationSpec, plan: ReadPlan) -> list[str]:
     if not names or not spec.processing_guarantee.is_exactly_once:
         return []
     return [
-        f"Nothing is placed for {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES every "
-        "rebuilt task that has it and restores it whole (exactly-once, and no offset of the store); declare its kind, "
-        "custom for a persistent store of the application's own class."
+        f"{WARNING}Nothing is placed for {', '.join(names)} (kind in-memory). If it is on disk, Kafka Streams WIPES "
+        "every rebuilt task that has it and restores it whole (exactly-once, and no offset of the store); declare its "
+        "kind, custom for a persistent store of the application's own class."
     ]
 
 
@@ -132,7 +133,7 @@ def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: ReadPlan) -> l
     kinds = {part.store: part.kind for part in plan.partitions if own.get(part.store) == part.topic}
     topics = cluster.describe_topics(sorted(own[store] for store in kinds))
     return [
-        f"Store {store!r} is declared as {kind}, but its changelog {own[store]} is configured (cleanup.policy "
+        f"{WARNING}Store {store!r} is declared as {kind}, but its changelog {own[store]} is configured (cleanup.policy "
         f"{topics[own[store]].configs.get('cleanup.policy')}) as that of {listed(one.kinds)}. If the kind is wrong, "
         "the rebuilt store contains wrong data: compare it with the topology."
         for store, kind in sorted(kinds.items())

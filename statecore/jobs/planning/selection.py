@@ -9,6 +9,7 @@ from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
+from statecore.statedir.store_places import suggest_names
 from statecore.words import number_of
 
 
@@ -39,8 +40,8 @@ def select_stores(
     unknown = [name for name in names if name not in declared]
     if unknown:
         raise NotFound(
-            f"{spec.source} declares no store {', '.join(map(repr, unknown))} for application {spec.application_id!r}; "
-            f"it declares {', '.join(sorted(declared)) or 'none'}.",
+            f"{spec.source} declares no store {', '.join(map(repr, unknown))} for application {spec.application_id!r}"
+            f"{suggest_names(unknown[0], declared)}",
             code="store-not-declared",
             action="Name stores of the spec, or add the missing ones to it.",
             stores=unknown,

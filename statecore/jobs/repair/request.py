@@ -28,7 +28,11 @@ class RepairRequest(OfDiagnosis):
     release: TargetRelease | None = field(
         default=None,
         metadata=declare(
-            Choice(TargetRelease), title="Release", help="always the newest", on_command_line=False, in_form=False
+            Choice(TargetRelease),
+            title="Target release",
+            help="always the newest",
+            on_command_line=False,
+            in_form=False,
         ),
     )
     apply: bool = field(default=False, metadata=to_apply())

@@ -19,6 +19,7 @@ from statecore.jobs.restore.sinks import Images, Sink
 from statecore.repository.head import Origin
 from statecore.repository.publication import Publication, Published
 from statecore.spec.writer import spec_hash
+from statecore.words import WARNING
 
 
 class PublishSink(Sink):
@@ -82,7 +83,7 @@ class PublishSink(Sink):
             # A checkpoint published first; the stores that were built are still good.
             job.progress.done("nothing")
             self._not_published = f"{NOT_PUBLISHED}: {error.what}"
-            job.say(f"warning: {self._not_published}")
+            job.say(self._not_published)
             return
         job.progress.done(found.snapshot)
         job.say(f"Published snapshot {found.snapshot} of {application_id} in {self._repository.url}.")
@@ -123,5 +124,5 @@ class PublishSink(Sink):
 
     def notes(self) -> tuple[str, ...]:
         if self._published is not None:
-            return self._published.warnings
+            return tuple(WARNING + warning for warning in self._published.warnings)
         return (self._not_published,) if self._not_published else ()

@@ -49,10 +49,11 @@ class RestoreRequest(OfApplication, IntoRepository, Staged, Budgeted, Reading, P
         metadata=declare(
             Text("FROM"),
             title="Start from",
-            help="the base of the stores. cheapest: stores of the state directory are advanced, without --replace; "
-            "others start from the newest sound snapshot of the repository, unless reading their changelogs is less "
-            "work. none: whole changelogs are read. newest, or the id of a snapshot: that snapshot. directory: the "
-            "stores of the state directory. Bases that cannot be used are reported with the reason",
+            help="the base of the stores. cheapest: stores of the state directory are advanced unless they are "
+            "replaced; others start from the newest sound snapshot of the repository, unless reading their "
+            "changelogs is less work. none: whole changelogs are read. newest, or the id of a snapshot: that "
+            "snapshot. directory: the stores of the state directory. Bases that cannot be used are reported with "
+            "the reason",
             section=WHAT,
             option="--from",
             check=_check_start,
@@ -62,7 +63,7 @@ class RestoreRequest(OfApplication, IntoRepository, Staged, Budgeted, Reading, P
         default=False,
         metadata=declare(
             Flag(),
-            title="Replace what is there",
+            title="Replace existing stores",
             help="replace existing stores, which are kept until the new ones are verified, and are not used as bases; "
             "without it they are advanced to the end of their changelogs, or the directory is refused",
             section=WHERE,

@@ -16,8 +16,9 @@ from statecore.jobs.read_report import REPORT, ReadReport
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.journal import read_record
 from statecore.statedir.state_directory import StateDirectory
+from statecore.words import WARNING
 
-NOT_PUBLISHED = "Nothing was published, because others were first"
+NOT_PUBLISHED = f"{WARNING}Nothing was published, because others were first"
 """Prefix of a report's note that the stores were placed but not published."""
 
 

@@ -33,6 +33,7 @@ from statecore.jobs.restore.planned_restore import PlanLimit
 from statecore.jobs.restore.publish_sink import PublishSink
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import Progress
+from statecore.words import note_line
 
 
 def run_restore(
@@ -81,6 +82,6 @@ def _plan_only(job: RestoreJob) -> NotedPlan:
     context.progress.done()
     for found in (planned.notes, *(sink.preview(planned) for sink in job.sinks)):
         for note in found:
-            context.say(f"note: {note}")
+            context.say(note_line(note))
             notes.append(note)
     return NotedPlan.of_plan(planned.plan, notes)

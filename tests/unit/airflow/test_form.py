@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from airflow.sdk import Param
 
-from statecore.airflow.form import fields_of, params_of
+from statecore.airflow.form import applications_param, fields_of, object_schema, params_of, spark_params
 from statecore.errors import Invalid
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.migrate.request import MigrateRequest
+from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.restore.request import RestoreRequest
 from tests.harness.raising import raises
 from tests.unit.jobs.requests_with_more import RequestWithOneMore, VerifyRequest
@@ -21,6 +24,19 @@ def test_a_new_field_is_in_the_form() -> None:
     assert new.schema == {"type": ["null", "number"], "minimum": 0, "title": "Pause", "section": "Limits"}
     assert (new.description or "").endswith("Seconds. Empty: 1.5.")
     assert fields_of(RequestWithOneMore, {"pause": 3})["pause"] == 3.0
+
+
+@pytest.mark.parametrize("request_type", [RestoreRequest, CheckpointRequest, MigrateRequest, RecoverGlobalRequest])
+def test_every_field_has_a_label_in_sentence_case_and_a_description(request_type: type[Any]) -> None:
+    form = {**params_of(request_type), **spark_params(), "applications": applications_param([])}
+    names = ("application_id", "state_dir", "spec_path")
+    nested = object_schema(MigrateRequest, names, names)["properties"]
+    fields = [(param.schema["title"], param.description or "") for param in form.values()]
+    for label, description in [*fields, *((one["title"], one["description"]) for one in nested.values())]:
+        assert label[0].isupper()
+        assert all(word.islower() or word in ("Spark", "Python") for word in label.split()[1:])
+        assert description.endswith(".")
+        assert "--" not in description  # an option of the command line
 
 
 def test_another_job_has_its_form() -> None:

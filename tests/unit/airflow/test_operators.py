@@ -592,3 +592,4 @@ def test_one_executor_is_one() -> None:
     one = {"master": "spark://m:7077", "executors": 1, "hosts": ["a"]}
     assert ran_on(one) == "ran on spark://m:7077 with 1 executor on a"
     assert "2 executors" in ran_on({**one, "executors": 2})
+    assert ran_on({**one, "master": "processes"}) == "ran in 1 process on a"

@@ -158,6 +158,21 @@ def test_the_page_marks_stores_restored_by_kafka_streams(client: Callable[..., A
     assert "empty changelog" not in text
 
 
+def test_only_a_note_that_asks_for_something_stands_out(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, done(attempt(1), entry("by-id", 0), notes=["warning: Declare it.", "It was resumed."]))
+    text = client("/", "viewer").text
+    assert '<p class="note">warning: Declare it.</p>' in text
+    assert '<p class="facts">It was resumed.</p>' in text
+
+
+def test_a_long_id_of_a_run_is_shortened_and_whole_in_its_title(client: Callable[..., Any], tmp_path: Path) -> None:
+    run = "manual__2026-11-28T10:30:00.123456+00:00_Ab3dE6gH"
+    write(tmp_path, 1, {**done(attempt(1), entry("by-id", 0)), "request_id": f"restore_stores/{run}/restore/0"})
+    text = client("/", "viewer").text
+    assert f'title="{run} of restore_stores, task restore [0]">manual__2026-11-28T10:30…</a>' in text
+    assert text.count(f">{run}") == 0
+
+
 def test_what_a_job_wrote_cannot_become_markup(client: Callable[..., Any], tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     own = {**entry(evil, 0), "task": evil, "digest": evil, "kind": evil}

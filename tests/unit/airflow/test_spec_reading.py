@@ -46,7 +46,7 @@ def test_every_application_that_is_refused_is_shown_until_its_spec_can_be_read(t
     gone = str(tmp_path / "gone.yaml")
     with pytest.raises(JobRefused) as caught:
         run(str(wrong), json.dumps(spec("billing")), gone)
-    assert caught.value.reason == "Invalid (spec-invalid)"
+    assert caught.value.reason.startswith("Invalid (spec-invalid): ")
     assert shown(tmp_path) == {"orders": "spec-invalid", gone: "spec-not-found"}
     wrong.write_text(json.dumps(spec("orders")))
     assert len(run(str(wrong))) == 1

@@ -137,6 +137,18 @@ def test_a_cluster_that_hangs_is_given_up_in_time(brokers: ScriptedBrokers, conn
     assert re.search(rf"{brokers.address} \(.*[Tt]imed out after \d+", caught.value.what)
 
 
+def test_silence_is_reported_after_two_seconds_and_once_until_an_answer(
+    brokers: ScriptedBrokers, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers.always(MetadataRequest, SILENT)
+    cluster = connect(brokers, timeout=2.1)
+    for _ in range(2):
+        with raises(Retryable, "broker-unreachable", seconds=2.1):
+            cluster.list_topics()
+    said = [record.levelname for record in caplog.records if record.name == "statecore.changelog.client"]
+    assert said == ["WARNING"]
+
+
 def test_a_deadline_of_zero_sends_no_request(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
     with raises(Retryable, "broker-unreachable", bootstrap_servers=brokers.address):
         connect(brokers, timeout=0.0).list_topics()

@@ -102,6 +102,25 @@ def test_a_wrong_command_line_exits_with_2_and_says_how(words):
     assert (document["code"], document["exit_code"]) == ("arguments-invalid", 2)
 
 
+@pytest.mark.parametrize(
+    ("words", "usage", "near"),
+    [
+        (["info", "--stat-dirs", "/d"], "statecore info", "--state-dir?"),
+        (["repo", "snapshots", "--repository", "file:///r", "--hold"], "statecore repo snapshots", "--held?"),
+        (["chekpoint"], "statecore COMMAND", "checkpoint?"),
+    ],
+)
+def test_a_misspelt_option_or_command_is_answered_with_the_usage_of_its_command_and_the_nearest(
+    capsys, words, usage, near
+):
+    with pytest.raises(SystemExit) as exited:
+        cli.main(words)
+    said = capsys.readouterr().err
+    assert exited.value.code == 2
+    assert said.startswith(f"usage: {usage} ")
+    assert said.rstrip().endswith(f"did you mean {near}")
+
+
 def test_an_error_is_printed_to_stderr_with_its_action_and_exit_code(tmp_path):
     process = run("restore", "--spec", str(tmp_path / "absent.yaml"), "--state-dir", str(tmp_path))
     assert process.returncode == 14

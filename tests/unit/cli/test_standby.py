@@ -20,7 +20,7 @@ def task(
 
 
 def line(*tasks: StandbyTaskReport) -> str:
-    return line_of(StandbyReport("app", "/d", 3, tasks))
+    return line_of(StandbyReport("app", "/d", 3, tasks), tasks)
 
 
 def test_few_tasks_are_named_each() -> None:
@@ -64,7 +64,7 @@ def test_each_error_is_printed_once_and_an_unknown_lag_is_no_number(
     show(StandbyReport("app", "/d", 3, (StandbyTaskReport("0_0", "standby", stores, "Left.", 10),)))
     said = capfd.readouterr().out
     assert said.count("No broker.") == 1
-    assert "task 0_0, a, b: No broker." in said
+    assert "task 0_0 (a, b): No broker." in said
     assert said.count("Left.") == 1
     assert said.count("?") == 3
 
@@ -73,15 +73,40 @@ def test_a_long_read_prints_rate_and_remaining_time() -> None:
     now = [100.0]
     lines = RoundLines(lambda: now[0])
 
-    def after(seconds: float, lag: int, records: int) -> str:
+    def after(seconds: float, lag: int, records: int) -> str | None:
         now[0] += seconds
         return lines.line(StandbyReport("app", "/d", 3, (task("0_0", lag, records=records),)))
 
     assert after(0, 9_000, 0) == "round 3: lag 0_0 9,000"
     assert after(10, 6_000, 3_000) == "round 3: lag 0_0 6,000; 300 records/s, 20.0 s left"
     assert after(10, 6_500, 5_000) == "round 3: lag 0_0 6,500; 200 records/s"
-    assert after(10, 6_500, 5_000) == "round 3: lag 0_0 6,500"
+    assert after(10, 6_500, 5_000) is None
     assert after(10, 0, 12_000) == "round 3: lag 0_0 0"
+
+
+def test_only_what_changed_is_printed() -> None:
+    lines = RoundLines()
+
+    def after(*tasks: StandbyTaskReport) -> str | None:
+        return lines.line(StandbyReport("app", "/d", 3, tasks))
+
+    assert after() == "round 3: no tasks"
+    assert after() is None
+    assert after(task("0_0", 0), task("0_1", 9)) == "round 3: lag 0_0 0, 0_1 9"
+    assert after(task("0_0", 0), task("0_1", 0)) == "round 3: lag 0_1 0"
+    assert after(task("0_0", 0), task("0_1", 0)) is None
+    assert after(task("0_0", None, exit_code=10), task("0_1", 0)) == "round 3: lag 0_0 ? failed"
+    assert after(task("0_1", 0), task("0_2", 4)) == "round 3: lag 0_2 4; no longer here: 0_0"
+    assert after() == "round 3: no tasks; no longer here: 0_1, 0_2"
+
+
+def test_an_error_of_many_tasks_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
+    def failed(name: str) -> StandbyTaskReport:
+        stores = tuple(StandbyStoreReport(store, "c", 9, None, 0, 0, "No broker.") for store in "ab")
+        return StandbyTaskReport(name, "standby", stores, None, 10)
+
+    show(StandbyReport("app", "/d", 3, tuple(failed(f"0_{number}") for number in range(3))))
+    assert "\ntask 0_0, task 0_1, task 0_2: No broker.\n" in capfd.readouterr().out
 
 
 @pytest.mark.timeout(20)

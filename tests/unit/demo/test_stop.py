@@ -44,7 +44,13 @@ def test_what_is_recorded_is_stopped_the_broker_last(tmp_path: Path, sleepers: l
     broker, streams = sleeper(sleepers), sleeper(sleepers)
     record(tmp_path / "a" / "broker.json", broker.pid, started_at(broker.pid))
     record(tmp_path / "z" / "streams.json", streams.pid, started_at(streams.pid))
-    assert stop_all(tmp_path) == [f"streams in {tmp_path / 'z'}", f"broker in {tmp_path / 'a'}"]
+    said: list[str] = []
+
+    def alive(what: str) -> None:
+        said.append(what)
+        assert started_at((broker if what.startswith("broker") else streams).pid) is not None
+
+    assert stop_all(tmp_path, say=alive) == said == [f"streams in {tmp_path / 'z'}", f"broker in {tmp_path / 'a'}"]
     assert started_at(broker.pid) is None
     assert started_at(streams.pid) is None
     assert stop_all(tmp_path) == []

@@ -552,6 +552,7 @@ def test_whatever_is_open_is_asked_once_and_answers_bring_retentions():
     assert [one.store for one in notes.open] == ["latest", "products-store", "profile"]
     assert sum("Replace every '?'" in line for line in notes.general) == 1
     assert any("latest (subtopology 0): " in line for line in notes.general)
+    assert max(map(len, notes.general)) < 200  # the prompt lists all kinds, the spec does not
 
 
 @pytest.mark.parametrize(

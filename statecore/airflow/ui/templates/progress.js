@@ -6,7 +6,7 @@ const query = new URLSearchParams(location.search);
 const run = query.get("run_id"), dag = query.get("dag_id");
 const message = document.getElementById("status"), body = document.querySelector("tbody");
 const ended = new Map();  // progress of tasks that have ended, which does not change any more
-const names = new Map();  // of mapped tasks, while they were running
+const names = new Map();  // of the applications, by map index, which is the same in all tasks of a run
 let ahead = 0;  // the server's clock minus ours, in ms
 
 async function get(path) {
@@ -74,11 +74,11 @@ function cell(row, text, className = "") {
 }
 
 function nameOf(task) {
-  if (task.map_index < 0) return task.rendered_map_index || task.task_id;
-  const key = [task.dag_id, task.dag_run_id, task.task_id, task.map_index].join("\n");
+  if (task.map_index < 0) return task.rendered_map_index || "";  // not expanded yet
+  const key = [task.dag_id, task.dag_run_id, task.map_index].join("\n");
   // Until a try runs, and while a retry waits, Airflow has the index only.
   if (task.rendered_map_index && task.rendered_map_index !== String(task.map_index)) names.set(key, task.rendered_map_index);
-  return names.get(key) || `${task.task_id} [${task.map_index}]`;
+  return names.get(key) || `[${task.map_index}]`;
 }
 
 function stateOf(task) {
@@ -87,10 +87,17 @@ function stateOf(task) {
   return `${(task.state || "waiting").replaceAll("_", " ")}${again}`;
 }
 
+function inOrder(a, b) {
+  const place = (task) => task.map_index < 0 ? Infinity : task.map_index;
+  const began = (task) => task.start_date ? Date.parse(task.start_date) : Infinity;
+  return place(a) - place(b) || began(a) - began(b);
+}
+
 function show(task, progress) {
   const row = body.insertRow();
   const name = nameOf(task);
-  cell(row, run ? name : `${name} (${task.dag_id})`);
+  cell(row, name);
+  cell(row, run ? task.task_id : `${task.task_id} (${task.dag_id})`);
   cell(row, stateOf(task), `state ${task.state}`);
   const open = progress && task.state === "running";
   cell(row, progress ? progress.phase : "");
@@ -98,7 +105,7 @@ function show(task, progress) {
   if (progress && progress.total) {
     const share = Math.min(1, progress.count / progress.total), bar = document.createElement("progress");
     bar.value = share;
-    bar.setAttribute("aria-label", `${name}: ${progress.phase}`);
+    bar.setAttribute("aria-label", `${name} ${task.task_id}: ${progress.phase}`);
     done.append(bar, ` ${Math.floor(100 * share)} %`);
   }
   const of = progress && progress.total ? ` of ${number(progress.total)}` : "";
@@ -114,7 +121,7 @@ async function refresh() {
   let again = 2000;
   try {
     const list = await tasks();
-    list.sort((a, b) => a.map_index - b.map_index);
+    list.sort(inOrder);
     const progress = await allProgress(list);
     body.replaceChildren();
     list.forEach((task, at) => show(task, progress[at]));

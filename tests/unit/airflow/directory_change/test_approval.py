@@ -44,9 +44,13 @@ class Task:
         self.plans = plans
         self.pushed: dict[str, Any] = {}
 
-    def xcom_pull(self, task_ids: str, map_indexes: range) -> list[ShortPlan | None]:
+    def xcom_pull(self, task_ids: str, map_indexes: range, key: str = "") -> list[Any]:
         assert (task_ids, len(map_indexes)) == ("plan", len(self.plans))
-        return self.plans
+        return (
+            ["Fenced (application-running): It runs." if one is None else None for one in self.plans]
+            if key
+            else [*self.plans]
+        )
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = value
@@ -88,6 +92,7 @@ def test_a_person_is_shown_all_plans_and_no_answer_is_a_no(shown: list[dict[str,
     assert {"1", "4.3?"} <= set(said["subject"].split())
     assert (said["options"], said["defaults"]) == (["Approve", "Reject"], ["Reject"])
     assert all(name in said["body"] for name in ("orders", "billing", "clicks", "plan-1"))
+    assert "Fenced (application-running): It runs." in said["body"]
     assert waits.value.timeout == timedelta(minutes=30)
 
 
@@ -162,6 +167,8 @@ def test_the_outcome_of_a_directory_is_that_of_its_tasks() -> None:
     assert became(plan(0), chosen="Reject") == "rejected"
     assert became(plan(0), chosen="Reject", by=None).startswith("rejected, ")
     assert became(plan(0), chosen="Approve") == "not migrated"
+    assert became(plan(0), chosen="Approve", refused="Fenced (x): y") == "not migrated: Fenced (x): y"
+    assert became(plan(0), {"outcome": "migrated"}, refused="Corrupted (x)").endswith("failed: Corrupted (x)")
     assert became(plan(0)) == "not migrated"
     assert became(plan(0), {"outcome": "migrated"}).startswith("migrated, ")
     assert became(plan(0), {"outcome": "migrated"}, {"outcome": "nothing to do"}) == "migrated"
@@ -186,6 +193,9 @@ def test_the_verification_names_what_differs_from_the_plan(caplog: pytest.LogCap
     assert "app-1        /srv             rejected" in caplog.text
     with pytest.raises(JobRefused, match=r"\n  x in /srv on a: not planned\n"):
         conclude([*found, {"application_id": "x", "state_dir": "/srv", "host": "a", "outcome": "not planned"}], log)
+    for wrong in ("not migrated: why", "migrated, but its verification failed: why"):
+        with pytest.raises(JobRefused):
+            conclude([{"application_id": "x", "state_dir": "/srv", "host": "a", "outcome": wrong}], log)
     many: list[DirectoryOutcome] = [
         {"application_id": f"app-{n}", "state_dir": "/srv", "host": None, "outcome": "not migrated"}
         for n in range(approval._NAMED + 5)

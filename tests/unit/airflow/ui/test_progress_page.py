@@ -57,6 +57,24 @@ def test_the_page_lists_the_tasks_of_all_operators() -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script")
+def test_the_steps_of_a_directory_stand_together_in_their_order_under_its_name() -> None:
+    _, text, _ = get("/", "viewer")
+    assert text.index(">Application</th>") < text.index(">Task</th>") < text.index(">State</th>")
+    functions = text[text.index("function nameOf") : text.index("function show")]
+    of_run = {"dag_id": "d", "dag_run_id": "r", "try_number": 1}
+    tasks = [
+        {**of_run, "task_id": "migrate.verify", "map_index": -1, "state": None, "start_date": None},
+        {**of_run, "task_id": "migrate.apply", "map_index": 0, "state": None, "start_date": None},
+        {**of_run, "task_id": "plan", "map_index": 1, "rendered_map_index": "b", "start_date": "2026-01-01T00:00:01"},
+        {**of_run, "task_id": "plan", "map_index": 0, "rendered_map_index": "a", "start_date": "2026-01-01T00:00:02"},
+    ]
+    script = f"const names = new Map(); {functions}; const tasks = {json.dumps(tasks)};"
+    script += "console.log(JSON.stringify(tasks.sort(inOrder).map((task) => [nameOf(task), task.task_id])))"
+    done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
+    assert json.loads(done.stdout) == [["a", "plan"], ["a", "migrate.apply"], ["b", "plan"], ["", "migrate.verify"]]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script")
 def test_a_waiting_retry_has_its_name_and_says_that_the_try_failed() -> None:
     _, text, _ = get("/", "viewer")
     functions = text[text.index("function nameOf") : text.index("function show")]
@@ -71,7 +89,7 @@ def test_a_waiting_retry_has_its_name_and_says_that_the_try_failed() -> None:
     script += "console.log(JSON.stringify(tasks.map((task) => [nameOf(task), stateOf(task)])))"
     done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
     assert json.loads(done.stdout) == [
-        ["restore [3]", "waiting"],
+        ["[3]", "waiting"],
         ["orders", "running"],
         ["orders", "try 1 failed, the next one waits"],
         ["orders", "running, try 2"],

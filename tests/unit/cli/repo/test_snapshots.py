@@ -142,7 +142,7 @@ def test_one_snapshot_in_detail(run: Run, repository: Repository, named: str) ->
     assert code == 0
     assert f"snapshot {last}" in out
     assert f"previous {repository.snapshots[1]}, epoch 0, generation 3, " in out
-    assert [line.split()[::2][:3] for line in out.splitlines() if " bytes of files" in line] == [["2", "52", "of"]]
+    assert [line.split()[::2][:3] for line in out.splitlines() if " B of files" in line] == [["2", "52", "of"]]
     assert cells(out, "0_0")[1:] == [STORE, "key-value", "1", "1", "0", "19", "25", "20", "26"]
     assert cells(out, "0_1")[1:] == [STORE, "key-value", "1", "1", "0", "29", "35", "unknown", "26"]
     code, found = document(run, *words, last)
@@ -318,6 +318,20 @@ def test_what_does_not_fit_side_by_side_is_shown_one_below_the_other(
         assert repository.snapshots[-1] in out
         assert "tasks 2, bytes 52" in out or "log end 25, rows 20" in out
         assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+
+
+def test_a_long_request_id_is_shortened_where_the_table_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from statecore.cli.output import result_console
+    from statecore.cli.repository_tables import _table
+
+    monkeypatch.setenv("COLUMNS", "60")
+    header, row = ("snapshot", "request"), ("20261123T010203Z-5f3a9c21", f"restore_stores/manual__{'1' * 60}/restore/0")
+    _table(result_console(), header, [row], numbers=(), ids="request")
+    *_, line = capsys.readouterr().out.rstrip().splitlines()
+    assert (line.split()[0], len(line.rstrip()) <= 60) == (row[0], True)
+    assert line.rstrip().endswith("…")
 
 
 def test_none_there_says_what_there_is_instead(run: Run, repository: Repository, tmp_path: Path) -> None:

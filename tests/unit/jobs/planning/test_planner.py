@@ -12,6 +12,7 @@ from statecore.changelog.model import LogOffsets
 from statecore.errors import NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.planning.planner import plan_reads
+from statecore.jobs.planning.selection import select_stores
 from statecore.spec.reader import parse_spec
 from statecore.spec.writer import spec_to_mapping
 from tests.harness.raising import raises
@@ -31,12 +32,20 @@ def test_undeclared_changelogs_are_named_with_the_consequence() -> None:
     assert "WIPES" not in note
 
 
+def test_a_misspelt_store_is_answered_with_the_nearest() -> None:
+    declared = spec("at_least_once", clicks={"kind": "key-value"}, users={"kind": "key-value"})
+    with raises(NotFound, "store-not-declared", stores=["click"]) as refused:
+        select_stores(declared, ["click"])
+    assert "did you mean clicks?" in refused.value.what
+
+
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_store_that_is_declared_not_to_be_logged_and_has_a_changelog_is_named(guarantee: str) -> None:
     topics = ["app-a-changelog", "app-b-changelog", "app-own-changelog"]
     declared = spec(guarantee, a={"kind": "key-value"}, own={"kind": "custom", "changelog": "none"})
     notes = [note for note in plan(declared, cluster=FakeCluster(topics))[1] if "app-own-changelog" in note]
     assert [("WIPES" in note) for note in notes] == [guarantee == "exactly_once_v2"]
+    assert all(note.startswith("warning: ") for note in notes)
     assert not [note for note in plan(declared)[1] if "app-own-changelog" in note]
 
 
