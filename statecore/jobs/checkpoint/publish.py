@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import changed_tasks
+from statecore.jobs.checkpoint.confirmation import reason_to_confirm
 from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.last_checkpoint import made_since
 from statecore.jobs.in_progress_marker import InProgressMarker
@@ -67,9 +68,10 @@ def publish_tails(
     changes = changed_tasks(
         planned, publication, tails.reconciled.keys(), lambda store: is_whole and spec.store(store) is None
     )
-    read_positions = changes.read_positions if changes.tasks or changes.is_aged(planned.delete_retention_ms) else {}
-    if not changes.tasks and not read_positions:
-        return (), None
+    if not changes.tasks:
+        why = reason_to_confirm(publication.newest, changes.read_positions, planned.delete_retention_ms)
+        if why is None:
+            return (), None
     with job.phase("publish"):
         job.progress.phase("publish")
         manifests = task_manifests(
@@ -86,7 +88,7 @@ def publish_tails(
             tasks=planned.plan.tasks if is_whole else None,
             rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), tails.reconciled),
             refused=planned.not_newest,
-            read_positions=read_positions,
+            read_positions=changes.read_positions,
             checks_blobs_hourly=True,
         )
         job.progress.done("" if published is None else published.snapshot)

@@ -19,8 +19,8 @@ from statecore.errors import Corrupted, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, made_ms
 from statecore.jobs.checkpoint.schedule import DueVerdict, check_all, check_due, is_due
+from statecore.repository.manifest import ReadPosition
 from statecore.repository.publication import Publication
-from statecore.repository.snapshot_composition import ReadPosition
 from statecore.spec.reader import parse_spec
 from tests.unit.changelog.consumed import GroupCoordinator
 from tests.unit.jobs.backup.snapshots import World
@@ -81,10 +81,18 @@ def test_a_snapshot_of_a_clock_that_was_a_day_ahead_keeps_nobody_waiting_for_a_d
 
 
 class Brokers:
-    """What a cluster says of one changelog."""
+    """What a cluster says of one changelog; ``now_ms`` is its clock."""
 
-    def __init__(self, end: int, *, retention_ms: int = DAY, topic_id: str = "a" * 32, policy: str = "compact") -> None:
-        self.end, self.topic_id = end, topic_id
+    def __init__(
+        self,
+        end: int,
+        *,
+        retention_ms: int = DAY,
+        topic_id: str = "a" * 32,
+        policy: str = "compact",
+        now_ms: int | None = None,
+    ) -> None:
+        self.end, self.topic_id, self.now_ms = end, topic_id, now_ms
         self.configs = {"cleanup.policy": policy, "delete.retention.ms": str(retention_ms)}
         self.asked = 0
 
@@ -97,6 +105,9 @@ class Brokers:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def time_ms(self) -> int | None:
+        return self.now_ms
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicDescription]:
         self.asked += 1
@@ -164,7 +175,10 @@ def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
         clock=lambda: made / 1000,
     )
     assert publication.publish([], drops_other_tasks=False, read_positions={"0_0": ReadPosition(made, DAY)}) is not None
-    assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
+    assert application.look(Brokers(10, retention_ms=retention_ms, now_ms=made + 1)).is_due is is_due
+    # A checkpoint that does not know the cluster's time keeps what the snapshot says.
+    assert not application.look(Brokers(10, retention_ms=retention_ms)).is_due
+    assert not application.look(Brokers(10, retention_ms=retention_ms), after_ms=9 * DAY).is_due
 
 
 def test_before_its_interval_is_over_nobody_asks_the_brokers_nor_for_more_than_the_head(
