@@ -58,7 +58,9 @@ def changed_tasks(
         if key not in planned.plan.stores and not store.restored_by_kafka_streams and not is_dropped(key[1])
     }
     quiet -= changed | lagging | unread
-    read_positions = {task: ReadPosition(planned.made_ms, _delete_retention_ms(planned, task)) for task in quiet}
+    read_positions = {
+        task: ReadPosition(planned.frozen.read_at_ms, _delete_retention_ms(planned, task)) for task in quiet
+    }
     return ChangedTasks(frozenset(changed), read_positions)
 
 

@@ -45,8 +45,8 @@ class AlreadyMade:
     notes: tuple[str, ...] = ()
 
 
-def already_made(job: CheckpointJob, publication: Publication, marker: InProgressMarker) -> AlreadyMade | None:
-    """Whether nothing is left to do; then what a killed attempt has left is deleted."""
+def finish_if_made(job: CheckpointJob, publication: Publication, marker: InProgressMarker) -> AlreadyMade | None:
+    """Delete what a killed attempt has left, if nothing is left to do; ``None`` if something is."""
     if (earlier := publication.earlier()) is not None:
         marker.delete_at_end()
         job.forget_plan()
@@ -79,14 +79,14 @@ def publish_tails(
             tails.read,
             {},
             bases=planned.bases,
-            read_at_ms=planned.made_ms,
+            read_at_ms=planned.frozen.read_at_ms,
             spec_digest=spec_hash(spec),
         )
         published = publication.publish(
             manifests,
             drops_other_tasks=False,
             tasks=planned.plan.tasks if is_whole else None,
-            rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), tails.reconciled),
+            rebase=lambda mine, theirs: rebased(mine, theirs, planned.newest_task(mine.task), tails.reconciled),
             refused=planned.not_newest,
             read_positions=changes.read_positions,
             checks_blobs_hourly=True,
@@ -96,7 +96,7 @@ def publish_tails(
 
 
 def rebased(
-    mine: TaskManifest, theirs: TaskManifest, below: TaskManifest | None, reconciled: Collection[Key]
+    mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None, reconciled: Collection[Key]
 ) -> TaskManifest | None:
     """Rebase a task that another job may have published as well; see :func:`rebase_advance`.
 
@@ -108,7 +108,7 @@ def rebased(
     def is_base(task: str, name: str, identity: str) -> bool:
         return (task, name) not in reconciled or there.get(name, identity) == identity
 
-    if below is not None:
-        bases = (one for one in below.stores if is_base(below.task, one.store, one.identity))
-        below = replace(below, stores=tuple(bases))
-    return rebase_advance(mine, theirs, below)
+    if base is not None:
+        bases = (one for one in base.stores if is_base(base.task, one.store, one.identity))
+        base = replace(base, stores=tuple(bases))
+    return rebase_advance(mine, theirs, base)

@@ -35,7 +35,7 @@ from statecore.jobs.checkpoint.damaged_stores import (
 )
 from statecore.jobs.checkpoint.job import CheckpointJob, activity
 from statecore.jobs.checkpoint.planner import plan_checkpoint
-from statecore.jobs.checkpoint.publish import already_made, publication_of, publish_tails
+from statecore.jobs.checkpoint.publish import finish_if_made, publication_of, publish_tails
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.tails import SMALL_TAIL, read_sound_tails
 from statecore.jobs.context import JobContext
@@ -72,7 +72,7 @@ def _advance(job: CheckpointJob) -> ReadReport:
         with job.phase("plan"):
             job.progress.phase("plan")
             publication = publication_of(job)
-            if (already := already_made(job, publication, marker)) is not None:
+            if (already := finish_if_made(job, publication, marker)) is not None:
                 job.progress.done(already.how)
                 report = job.report(None, already.notes, already.published)
                 return _rebuild_damaged(job, report, recorded_damaged(job))
