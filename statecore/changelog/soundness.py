@@ -125,14 +125,14 @@ def truncation(end: BaseEnd, epoch_end: int | None, *, name: str = "the base's e
     )
 
 
-def start_moved(end: BaseEnd, statistics: Sequence[ReadStatistics]) -> Reason | None:
-    """Why a tail is incomplete because the log start moved during the read, or ``None`` where it did not."""
+def start_moved(end: BaseEnd, statistics: Sequence[ReadStatistics], *, name: str = "the base's end") -> Reason | None:
+    """Why what was read from an end on is incomplete because the log start moved meanwhile, or ``None``."""
     moved = [one.log_start_moved_to for one in statistics if one.log_start_moved_to is not None]
     if not moved:
         return None
     return Reason(
-        f"{end.topic_partition} began at {max(moved)}, after the base's end {end.end}, before the tail "
-        "had been read: retention or DeleteRecords removed the records between",
+        f"{end.topic_partition} began at {max(moved)}, after {name} {end.end}, before the rest of it had been read: "
+        "retention or DeleteRecords removed the records between",
         "records-deleted",
         **_of(end),
         log_start=max(moved),

@@ -70,12 +70,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             interval = arguments.interval or spec.checkpoint_interval_ms
             output.say(f"Checkpoint of {spec.application_id} to {request.repository} every {interval / 1000:g} s.")
             run_service(request, engine, interval / 1000, on_checkpoint, progress=progress, say=output.say)
-        if not request.plan_only:
-            output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
-        faults = fault_points_from_environment()
-        result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
-        if isinstance(result, ReadReport):
-            measure(result)
+        else:
+            if not request.plan_only:
+                output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+            faults = fault_points_from_environment()
+            result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
+            if isinstance(result, ReadReport):
+                measure(result)
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, ReadReport):

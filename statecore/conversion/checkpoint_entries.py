@@ -17,9 +17,10 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import UNKNOWN_CHANGELOG
 from statecore.statedir.checkpoint_overlay import entries_of
 from statecore.statedir.flush_times import format_time
-from statecore.words import shortened_list
+from statecore.statedir.manifest_check import why_flush_lost
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -69,18 +70,27 @@ def restored_from_start(offsets: Offsets) -> list[str]:
 _NAMED = 3
 
 
-def why_flush_lost(store: StoreInspection, entries: OffsetEntries) -> Reason | None:
-    """Why a store of an older release has lost rows: it writes ``.checkpoint`` only after a flush."""
-    if all(offset == OFFSET_UNKNOWN for offset in entries.of(store).values()):
-        return None
+def lost_flush(store: StoreInspection, entries: OffsetEntries) -> Reason | None:
+    """The database of a store of 4.2 or older that has lost the end of its MANIFEST."""
     for one in store.databases:
-        if one.unnamed_files and not one.nonempty_families and not one.has_offsets_family:
-            what = (
-                f"{one.directory} has no row, though {CHECKPOINT_FILE} has its offset, and does not name "
-                f"{shortened_list(one.unnamed_files, _NAMED)}: its MANIFEST has lost its end"
-            )
+        why = why_flush_lost(
+            one.unnamed_files,
+            _possible_entries(store, entries),
+            has_rows=bool(one.nonempty_families),
+            has_offsets_family=one.has_offsets_family,
+        )
+        if why:
+            what = f"{one.directory} has lost the end of its MANIFEST: {why}"
             return Reason(what, "database-damaged", store_path=one.directory)
     return None
+
+
+def _possible_entries(store: StoreInspection, entries: OffsetEntries) -> Offsets:
+    """Entries of a store; of one whose changelog is unknown, those whose topics are not named like changelogs."""
+    own, declared = entries.of(store), store.declared
+    if own or store.smallest_offsets or (declared is not None and declared.changelog != UNKNOWN_CHANGELOG):
+        return own
+    return {entry: offset for entry, offset in entries.unclaimed.items() if not entry.topic.endswith("-changelog")}
 
 
 @dataclass(frozen=True)

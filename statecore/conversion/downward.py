@@ -25,9 +25,9 @@ from statecore.conversion.checkpoint_entries import (
     Offsets,
     assign_entries,
     check_flush_order,
+    lost_flush,
     offsets_text,
     restored_from_start,
-    why_flush_lost,
 )
 from statecore.conversion.inspection import DatabaseInspection, StoreInspection, TaskInspection, release_names
 from statecore.conversion.model import (
@@ -149,7 +149,7 @@ def _store(
     made = StoreConversion(store.store, store.directory, kind, (), {}, {})
     refused = (
         store.damage
-        or why_flush_lost(store, claimed)
+        or lost_flush(store, claimed)
         or _why_not_closed(store, options)
         or _why_headers_stay(store, options)
     )

@@ -25,9 +25,9 @@ from statecore.conversion.checkpoint_entries import (
     Offsets,
     assign_entries,
     check_flush_order,
+    lost_flush,
     offsets_text,
     restored_from_start,
-    why_flush_lost,
 )
 from statecore.conversion.inspection import DatabaseInspection, StoreInspection, TaskInspection, release_names
 from statecore.conversion.model import (
@@ -157,7 +157,7 @@ def _plan_unless_transactional(seen: TaskInspection, to: Release, exactly_once: 
 
 
 def _refused(seen: TaskInspection, claimed: OffsetEntries) -> tuple[Reason, ...]:
-    broken = {store.store: store.damage or why_flush_lost(store, claimed) for store in seen.stores}
+    broken = {store.store: store.damage or lost_flush(store, claimed) for store in seen.stores}
     found = [with_store(store, why) for store, why in broken.items() if why]
     return (*([seen.damage] if seen.damage else []), *found)
 

@@ -9,8 +9,8 @@ from typing import Any
 from statecore.errors import Fenced
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head_reader import HeadReader, HeadState
-from statecore.repository.manifest import TaskManifest, TaskManifestReference
-from statecore.repository.snapshot_composition import ReadPosition, stores_behind
+from statecore.repository.manifest import ReadPosition, TaskManifest, TaskManifestReference
+from statecore.repository.snapshot_composition import stores_behind
 from statecore.repository.task_manifest_validation import check_consistent
 
 Rebase = Callable[[TaskManifest, TaskManifest], TaskManifest | None]

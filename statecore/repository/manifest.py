@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted
@@ -163,6 +163,21 @@ class StoreSnapshot:
         return sum(extent.bytes for _, extent in self.extents)
 
 
+class ReadPosition(NamedTuple):
+    """A time at which no record existed beyond the ends of a task."""
+
+    at_ms: int  # in ms since the epoch
+    # the least time that deletes were kept in one of its changelogs then; None where it is unknown, and then the time
+    # is not by the cluster's clock
+    delete_retention_ms: int | None
+
+    def is_later_than(self, known: StoreSnapshot | TaskManifestReference) -> bool:
+        """Whether it replaces the recorded one; a time by the cluster's clock takes precedence over any other."""
+        if (known.delete_retention_ms is None) != (self.delete_retention_ms is None):
+            return self.delete_retention_ms is not None
+        return known.read_at_ms is None or known.read_at_ms < self.at_ms
+
+
 @dataclass(frozen=True)
 class TaskManifest:
     """The stores of one task (Kafka Streams' task id, or ``global``), by name."""
@@ -191,12 +206,15 @@ class TaskManifest:
 
     def as_of(self, read_at_ms: int | None, delete_retention_ms: int | None = None) -> TaskManifest:
         """The task manifest with the later time at which its manifest knows that no record existed beyond its ends."""
-        known = [_knows_read_position(store, read_at_ms, delete_retention_ms) for store in self.stores]
-        if read_at_ms is None or all(known):
+        if read_at_ms is None:
+            return self
+        position = ReadPosition(read_at_ms, delete_retention_ms)
+        later = [not store.restored_by_kafka_streams and position.is_later_than(store) for store in self.stores]
+        if not any(later):
             return self
         stores = (
-            store if is_known else replace(store, read_at_ms=read_at_ms, delete_retention_ms=delete_retention_ms)
-            for store, is_known in zip(self.stores, known, strict=True)
+            replace(store, read_at_ms=read_at_ms, delete_retention_ms=delete_retention_ms) if is_later else store
+            for store, is_later in zip(self.stores, later, strict=True)
         )
         return replace(self, stores=tuple(stores))
 
@@ -281,15 +299,6 @@ def new_bytes(task_manifests: Iterable[TaskManifest], before: Iterable[TaskManif
     """Bytes of the files in task manifests that earlier ones do not name."""
     known = extents_of(before)
     return sum(extent.bytes for digest, extent in extents_of(task_manifests).items() if digest not in known)
-
-
-def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, delete_retention_ms: int | None) -> bool:
-    """Whether a store has as late a read position as its manifest; the cluster's clock takes precedence."""
-    if store.restored_by_kafka_streams or read_at_ms is None:
-        return True
-    if (store.delete_retention_ms is None) != (delete_retention_ms is None):
-        return delete_retention_ms is None
-    return store.read_at_ms is not None and store.read_at_ms >= read_at_ms
 
 
 def _hash_of(pairs: Iterable[list[str]]) -> str:

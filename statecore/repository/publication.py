@@ -35,10 +35,17 @@ from statecore.repository.conflicts import Conflicts, PublicationRequest, Rebase
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
 from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.inherited_blobs import missing_blob_warnings
-from statecore.repository.manifest import MANIFEST, Manifest, TaskManifest, TaskManifestReference, new_bytes
+from statecore.repository.manifest import (
+    MANIFEST,
+    Manifest,
+    ReadPosition,
+    TaskManifest,
+    TaskManifestReference,
+    new_bytes,
+)
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
-from statecore.repository.snapshot_composition import ReadPosition, SnapshotComposition, compose, task_manifest_blob
+from statecore.repository.snapshot_composition import SnapshotComposition, compose, task_manifest_blob
 from statecore.repository.task_manifest_validation import check_consistent
 from statecore.repository.upload import put_verified
 from statecore.spec.model import ApplicationSpec

@@ -17,20 +17,18 @@ from typing import Any, NamedTuple
 from statecore.formats.topic_partition import is_same_topic
 from statecore.repository.application_repository import ReadTaskManifest
 from statecore.repository.compatibility import differences
-from statecore.repository.manifest import Extent, StoredEnd, StoreSnapshot, TaskManifest, TaskManifestReference
+from statecore.repository.manifest import (
+    Extent,
+    ReadPosition,
+    StoredEnd,
+    StoreSnapshot,
+    TaskManifest,
+    TaskManifestReference,
+)
 from statecore.repository.task_manifest_documents import encode_task_manifests
 from statecore.spec.model import ApplicationSpec
 
 MOST_BLOBS = 8  # Blobs that the task manifests of a snapshot may be spread over before those in memory are put into one
-
-
-class ReadPosition(NamedTuple):
-    """A time at which no record existed beyond the ends of a task."""
-
-    at_ms: int  # in ms since the epoch
-    # the least time that deletes were kept in one of its changelogs then; None where it is unknown, and then the time
-    # is not by the cluster's clock
-    delete_retention_ms: int | None
 
 
 class WrittenTaskManifest(NamedTuple):
@@ -90,13 +88,16 @@ def compose(
                 del kept[task]
                 warnings += _undeclared_warnings([reduced], spec, undeclared=True)
                 written += [reduced] if reduced.manifest.stores else []
-    cut = {task: _later(reference, read_positions[task]) for task, reference in kept.items() if task in read_positions}
-    news = {task for task, reference in cut.items() if reference != kept[task]}
+    confirmed = {
+        task: replace(reference, read_at_ms=position.at_ms, delete_retention_ms=position.delete_retention_ms)
+        for task, reference in kept.items()
+        if (position := read_positions.get(task)) is not None and position.is_later_than(reference)
+    }
     dropped = tuple(sorted(others.keys() - kept.keys() - {one.manifest.task for one in written}))
     if tasks is not None and dropped:
         warnings.append(_dropped_warning(dropped))
     return SnapshotComposition(
-        tuple(written), {**kept, **cut}, dropped, bool(written or dropped or news), tuple(warnings)
+        tuple(written), {**kept, **confirmed}, dropped, bool(written or dropped or confirmed), tuple(warnings)
     )
 
 
@@ -135,15 +136,6 @@ def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple
             known = ends.get((store.store, end.topic_partition), end)
             if is_same_topic(known.topic_id, end.topic_id) and known.end > end.end:
                 yield store, end, known.end
-
-
-def _later(reference: TaskManifestReference, cut: ReadPosition) -> TaskManifestReference:
-    """The reference with a later time without further records, unless its own is later or proves more."""
-    if (reference.delete_retention_ms is None) == (cut.delete_retention_ms is None):
-        stays = reference.read_at_ms is not None and reference.read_at_ms >= cut.at_ms
-    else:
-        stays = cut.delete_retention_ms is None
-    return reference if stays else replace(reference, read_at_ms=cut.at_ms, delete_retention_ms=cut.delete_retention_ms)
 
 
 def _completed(

@@ -7,12 +7,15 @@ which name every column family, and SST files that its MANIFEST no longer names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Corrupted
-from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import Manifest, read_manifest
+from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.checkpoint_overlay import migrated
 from statecore.statedir.database_state import DatabaseState
 from statecore.stores.rocksdb.directory import current_manifest, data_files_in
 from statecore.stores.rocksdb.files import check_blobs, sst_format_of
@@ -62,6 +65,25 @@ def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | N
     lost_end = "" if state is None else _lost_end(manifest, len(data), families, unnamed, state)
     flushed = manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
     return ManifestCheck(named, present, _blobs_damaged(path, manifest), flushed, unnamed, lost_end)
+
+
+def why_flush_lost(
+    unlisted: Sequence[str], entries: Mapping[TopicPartition, int], *, has_rows: bool, has_offsets_family: bool
+) -> str:
+    """Why the MANIFEST of a database of 4.2 or older must have lost its end; empty if nothing indicates that.
+
+    These releases write ``.checkpoint`` only after a flush, so a store without a row has no offset in it.
+
+    Args:
+        unlisted: complete SST files that the MANIFEST does not name.
+        entries: the store's entries in ``.checkpoint``.
+        has_rows: whether the database has a row.
+        has_offsets_family: whether a newer release has opened it.
+    """
+    if has_offsets_family or has_rows or not unlisted or not migrated(entries):
+        return ""
+    files = shortened_list(unlisted, _NAMED)
+    return f"it has no row, though {CHECKPOINT_FILE} has its offset, and does not name {files}"
 
 
 def sst_format(file: Path) -> int | None:

@@ -351,14 +351,23 @@ def test_a_store_whose_runs_are_damaged_is_rebuilt_as_soon_as_a_compaction_finds
     assert shop.fetched() == shop.restored()
 
 
-def test_where_nothing_is_to_be_rebuilt_a_damaged_run_ends_the_checkpoint(broker: Broker, tmp_path: Path) -> None:
+def test_where_no_store_may_be_rebuilt_a_damaged_one_is_reported(broker: Broker, tmp_path: Path) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(100)
     shop.checkpoint()
     damage_first_run(shop)
-    with raises(Invalid, "advance-refused") as refused:
-        checkpoints_until_said(shop, "were not compacted", when_refused=WhenRefused.REFUSE)
-    assert "damaged or missing" in refused.value.what
+    found = checkpoints_until_said(shop, "were not compacted", when_refused=WhenRefused.REFUSE)
+    assert found.published is not None
+    assert found.published.snapshot == shop.snapshots()[0]
+    again = shop.checkpoint(when_refused=WhenRefused.REFUSE, request_id=found.request_id)
+    assert again.published is not None
+    assert again.published.snapshot == found.published.snapshot
+    assert again.notes[-1] == found.notes[-1], "the damaged store, by name"
+    assert "plain of task 0_0" in again.notes[-1]
+    rebuilt = shop.checkpoint(request_id=found.request_id)
+    assert rebuilt.published is not None
+    assert rebuilt.published.snapshot == shop.snapshots()[0] != found.published.snapshot
+    assert shop.fetched() == shop.restored()
 
 
 def restore_request(shop: Shop, state_dir: str, **asked: Any) -> RestoreRequest:

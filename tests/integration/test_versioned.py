@@ -19,7 +19,7 @@ from statecore.changelog.ranges import split_range
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
-from statecore.formats.segments import default_segment_interval
+from statecore.formats.segments import Segmentation, default_segment_interval
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
@@ -167,9 +167,8 @@ def rebuilt(path: Path, broker: Broker, topic: str, partition: int, store: Versi
                 builder.add(batch)
             of_ranges.append((builder.finish(), builder.statistics.stream_time))
     (path / "rows").mkdir()
-    runs = build_version_runs(
-        path / "rows", [(time, runs) for runs, time in of_ranges], store.retention, store.segment_interval, budget
-    )
+    segmentation = Segmentation(store.retention, store.segment_interval)
+    runs = build_version_runs(path / "rows", [(time, runs) for runs, time in of_ranges], segmentation, budget)
     database = Rdict(str(path / "database"), Options(raw_mode=True))
     try:
         database.ingest_external_file([str(run.path) for run in runs])

@@ -7,7 +7,7 @@ from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.statedir.manifest_check import why_flush_lost
 from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY
 from statecore.words import number_of, shortened_list
 
@@ -18,11 +18,11 @@ def check_damage(store: StoreView, task: TaskView, context: CheckContext) -> lis
     for one in store.databases:
         if store.in_use or one.broken:
             pass
-        elif one.lost_end:
-            what = f"{_segment(store, one)}the MANIFEST has lost its end: {one.lost_end}"
+        elif why := one.lost_end or _why_flush_lost(store, one, task, context):
+            what = f"{_segment(store, one)}the MANIFEST has lost its end: {why}"
             found.append(_manifest(store, one, Severity.LOSS, what))
         elif one.unnamed:
-            found.append(_unnamed(store, one, task, context))
+            found.append(_unnamed(store, one))
         if one.lost and store.holder is None:  # its process deletes them at its close if no row is missing
             found.append(_lost_files(store, one))
     return found
@@ -48,7 +48,17 @@ def _segment(store: StoreView, database: DatabaseView) -> str:
     return f"{database.name}: " if store.segmented else ""
 
 
-def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: CheckContext) -> Finding:
+def _why_flush_lost(store: StoreView, database: DatabaseView, task: TaskView, context: CheckContext) -> str:
+    """:func:`why_flush_lost` of a database."""
+    return why_flush_lost(
+        database.unnamed,
+        context.entries_of(store, task.checkpoint),
+        has_rows=database.rows > 0,
+        has_offsets_family=database.has_offsets_family,
+    )
+
+
+def _unnamed(store: StoreView, database: DatabaseView) -> Finding:
     """SST files that the MANIFEST does not name. Without offsets inside, nothing tells whether that is right."""
     files = number_of(len(database.unnamed), "SST file")
     what = f"{_segment(store, database)}{files} not named by the MANIFEST ({shortened_list([*database.unnamed], 5)})"
@@ -58,9 +68,6 @@ def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: 
             "rightly"
         )
         return _manifest(store, database, Severity.NOTE, what)
-    if not database.rows and context.adopts_checkpoint_offset(store, task.checkpoint):
-        what += f", and no row, though {CHECKPOINT_FILE} has its offset: the MANIFEST has lost its end"
-        return _manifest(store, database, Severity.LOSS, what)
     what += (
         "; RocksDB deletes them when it opens the database. A kill in a flush or a compaction leaves such files, and "
         f"so does a MANIFEST that lost its end: compare the store with {_reference(store)} before the application "

@@ -37,7 +37,7 @@ import pyarrow as pa
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import int64_values, valid_mask
-from statecore.formats.segments import first_live_segment
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.kernels import kernel
 from statecore.images.model import RunFile, RunOrigin
@@ -110,8 +110,7 @@ class VersionRunBuilder:
 def build_version_runs(
     directory: Path,
     runs_by_range: Sequence[tuple[int, Sequence[RunFile]]],
-    history_retention_ms: int,
-    segment_interval_ms: int,
+    segmentation: Segmentation,
     memory_budget: int = DEFAULT_MEMORY_BUDGET,
 ) -> list[RunFile]:
     """Replay a partition; write its rows as files without common keys: segments in order, latest rows last."""
@@ -120,15 +119,9 @@ def build_version_runs(
         for run in runs:
             mapped.append((stream_time, map_records(run)))
         stream_time = max(stream_time, of_range)
-    rows = replay(
-        mapped,
-        stream_time=stream_time,
-        history_retention_ms=history_retention_ms,
-        segment_interval_ms=segment_interval_ms,
-        memory_budget=memory_budget,
-    )
-    first = first_live_segment(stream_time, history_retention_ms, segment_interval_ms)
-    with RowFiles(directory, first_live=first, last=max(0, stream_time) // segment_interval_ms) as files:
+    first = segmentation.first_live(stream_time)
+    rows = replay(mapped, segmentation, first_live=first, memory_budget=memory_budget)
+    with RowFiles(directory, first_live=first, last=max(0, stream_time) // segmentation.interval_ms) as files:
         for part in rows:
             files.add(part)
         return files.finish()

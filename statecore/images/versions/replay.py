@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from statecore.formats.segments import first_live_segment
+from statecore.formats.segments import Segmentation
 from statecore.images.versions import kernel
 from statecore.images.versions.kernel import DONE, NEEDS_POOL, NODE, OUT, ROW, RUN, STATE, Run, State
 from statecore.images.versions.sorted_records import MappedRecords
@@ -36,13 +36,19 @@ class Rows(NamedTuple):
 
 def replay(
     runs: Sequence[tuple[int, MappedRecords]],
+    segmentation: Segmentation,
     *,
-    stream_time: int,
-    history_retention_ms: int,
-    segment_interval_ms: int,
+    first_live: int,
     memory_budget: int,
 ) -> Iterator[Rows]:
-    """Yield the rows of a versioned store that has processed these records, in reused buffers."""
+    """Yield the rows of a versioned store that has processed these records, in reused buffers.
+
+    Args:
+        runs: each with the stream time before its range.
+        segmentation: history retention and interval of the store's segments.
+        first_live: the first segment that has not expired.
+        memory_budget: bytes of the buffers.
+    """
     arena = np.empty(max(_SMALLEST_ARENA, memory_budget // 2), np.uint8)
     out = np.empty((len(arena) // _ARENA_PER_ROW, len(OUT)), np.int64)
     rows, nodes = np.empty((_FIRST_POOL, len(ROW)), np.int64), np.empty((_FIRST_POOL, len(NODE)), np.int64)
@@ -52,9 +58,9 @@ def replay(
         runs=address_of(described),
         heap=address_of(heap),
         heap_size=len(runs),
-        retention=history_retention_ms,
-        interval=segment_interval_ms,
-        first_live=first_live_segment(stream_time, history_retention_ms, segment_interval_ms),
+        retention=segmentation.retention_ms,
+        interval=segmentation.interval_ms,
+        first_live=first_live,
         rows=address_of(rows),
         rows_room=len(rows),
         nodes=address_of(nodes),

@@ -6,25 +6,30 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.delete_retention import ENDLESS_MS, min_current_retention_ms, recorded_retention_ms
+from statecore.changelog.delete_retention import min_current_retention_ms, recorded_retention_ms
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Reason
+from statecore.formats.integers import min_known
 from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import Key
-from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_read_at
+from statecore.jobs.checkpoint.confirmation import reason_to_confirm
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.planning.plan import is_restored_by_kafka_streams
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.repository.compatibility import differences
-from statecore.repository.manifest import Manifest, StoreSnapshot
+from statecore.repository.manifest import Manifest, ReadPosition, StoreSnapshot
 from statecore.spec.model import ApplicationSpec, StoreSpec, is_source, task_of
-from statecore.spec.units import format_duration
 
 
 @dataclass(frozen=True)
 class BrokerState:
-    """What the brokers say about an application."""
+    """What the brokers say about an application.
+
+    Attributes:
+        read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers gave
+            no time.
+    """
 
     spec: ApplicationSpec
     versioned: VersionedStart
@@ -32,10 +37,12 @@ class BrokerState:
     stores: Mapping[Key, tuple[StoreSpec, frozenset[TopicPartition]]]
     ends: Mapping[TopicPartition, int]
     log_ends: Mapping[TopicPartition, int]
+    read_at_ms: int | None
 
     @staticmethod
     def of(cluster: Cluster, spec: ApplicationSpec, versioned: VersionedStart) -> BrokerState:
         declared = select_stores(spec)
+        read_at_ms = cluster.time_ms()
         topics = cluster.describe_topics(sorted({store.changelog for store in declared}))
         stores: dict[Key, tuple[StoreSpec, set[TopicPartition]]] = {}
         for store, numbers in check_partitions(declared, topics).items():
@@ -44,7 +51,7 @@ class BrokerState:
                 partitions.add(TopicPartition(store.changelog, number))
         frozen = {key: (store, frozenset(partitions)) for key, (store, partitions) in stores.items()}
         ends, log_ends = _ends(cluster, spec, frozen.values(), versioned)
-        return BrokerState(spec, versioned, topics, frozen, ends, log_ends)
+        return BrokerState(spec, versioned, topics, frozen, ends, log_ends, read_at_ms)
 
     def reason_to_advance(self, there: Mapping[Key, StoreSnapshot], inherited_since_ms: int) -> Reason | None:
         """What a checkpoint would find new; versioned stores younger than ``inherited_since_ms`` are inherited."""
@@ -90,33 +97,15 @@ class BrokerState:
 
     def reason_to_confirm(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> Reason | None:
         """Why to publish although nothing is new; tasks with records that a checkpoint does not read are excluded."""
-        horizon = min_current_retention_ms(self.topics.values())
         quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
-        oldest = oldest_read_at(manifest, quiet)
-        if (lowered := self._lowered(manifest, quiet)) is not None:
-            return Reason(
-                f"nothing is new, and delete retention was lowered to {format_duration(lowered)}",
-                "retention-lowered",
-                retention_ms=lowered,
-            )
-        if not quiet or not is_aged(oldest, now_ms, horizon):
-            return None
-        since = "since an unknown time" if oldest is None else f"confirmed {(now_ms - oldest) / 1000:,.0f} s ago"
-        return Reason(
-            f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}",
-            "base-age-unknown" if oldest is None else "confirmation-due",
-            retention_ms=horizon,
-        )
-
-    def _lowered(self, manifest: Manifest, tasks: Collection[str]) -> int | None:
-        """The current delete retention of a task's changelogs if a snapshot recorded a longer one."""
-        seen: dict[str, int] = {}
+        at_ms = now_ms if self.read_at_ms is None else self.read_at_ms
+        retentions: dict[str, list[int | None]] = {task: [] for task in quiet}
         for (task, _), (store, _) in self.stores.items():
-            if task in tasks and not is_restored_by_kafka_streams(store, self.versioned):
-                seen[task] = min(recorded_retention_ms(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
-        known = {reference.task: reference.delete_retention_ms for reference in manifest.task_manifests}
-        lowered = (now for task, now in seen.items() if (then := known.get(task)) is not None and now < then)
-        return min(lowered, default=None)
+            if task in quiet and not is_restored_by_kafka_streams(store, self.versioned):
+                is_timed = self.read_at_ms is not None  # a retention is recorded only with a time of the cluster
+                retentions[task].append(recorded_retention_ms(self.topics[store.changelog]) if is_timed else None)
+        read_positions = {task: ReadPosition(at_ms, min_known(found)) for task, found in retentions.items()}
+        return reason_to_confirm(manifest, read_positions, min_current_retention_ms(self.topics.values()))
 
     def _lags(self, store: StoreSnapshot) -> bool:
         """Whether records lie beyond the ends of a store."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.formats.integers import min_known
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.plan import PartitionPlan
-from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference
+from statecore.repository.manifest import ReadPosition, StoreSnapshot
 from statecore.repository.publication import Publication
-from statecore.repository.snapshot_composition import ReadPosition
-
-_SHARE_OF_HORIZON = 4
 
 
 @dataclass(frozen=True)
@@ -22,34 +19,10 @@ class ChangedTasks:
 
     Attributes:
         read_positions: of unchanged tasks, when nothing lay beyond their ends; none for a task with unread stores.
-        oldest_ms: the earliest such time that the newest snapshot has for these tasks; ``None`` if it lacks one.
-        is_lowered: whether the delete retention of one of these is shorter than the newest snapshot says.
     """
 
     tasks: frozenset[str]
     read_positions: Mapping[str, ReadPosition]
-    oldest_ms: int | None
-    now_ms: int
-    is_lowered: bool = False
-
-    def is_aged(self, delete_retention_ms: int | None) -> bool:
-        """Whether the times are worth a publication of their own."""
-        return bool(self.read_positions) and (
-            self.is_lowered or is_aged(self.oldest_ms, self.now_ms, delete_retention_ms)
-        )
-
-
-def is_aged(oldest_ms: int | None, now_ms: int, delete_retention_ms: int | None) -> bool:
-    """Whether the time up to which a snapshot is complete is so old that a later one is worth publishing."""
-    if delete_retention_ms is None:
-        return False
-    return oldest_ms is None or now_ms - oldest_ms > delete_retention_ms // _SHARE_OF_HORIZON
-
-
-def oldest_read_at(manifest: Manifest, tasks: Iterable[str]) -> int | None:
-    """Earliest time, in ms, up to which a snapshot says some tasks are complete; ``None`` if it lacks one."""
-    references = [manifest.reference(task) for task in tasks]
-    return min_known(None if one is None else one.read_at_ms for one in references)
 
 
 def changed_tasks(
@@ -85,28 +58,16 @@ def changed_tasks(
         if key not in planned.plan.stores and not store.restored_by_kafka_streams and not is_dropped(key[1])
     }
     quiet -= changed | lagging | unread
-    oldest = None if manifest is None else oldest_read_at(manifest, quiet)
-    read_positions = {task: ReadPosition(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
-    is_lowered = manifest is not None and any(
-        _is_lower(position, manifest.reference(task)) for task, position in read_positions.items()
-    )
-    return ChangedTasks(frozenset(changed), read_positions, oldest, planned.made_ms, is_lowered)
+    read_positions = {
+        task: ReadPosition(planned.frozen.read_at_ms, _delete_retention_ms(planned, task)) for task in quiet
+    }
+    return ChangedTasks(frozenset(changed), read_positions)
 
 
-def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
+def _delete_retention_ms(planned: CheckpointPlan, task: str) -> int | None:
     """Shortest delete retention of a task's changelogs when the ends were read."""
     parts = [part for part in planned.plan.partitions if part.task == task and not part.restored_by_kafka_streams]
     return min_known(part.delete_retention_ms for part in parts)
-
-
-def _is_lower(position: ReadPosition, known: TaskManifestReference | None) -> bool:
-    """Whether the delete retention is shorter than a snapshot says."""
-    return (
-        position.delete_retention_ms is not None
-        and known is not None
-        and known.delete_retention_ms is not None
-        and position.delete_retention_ms < known.delete_retention_ms
-    )
 
 
 def _is_as_planned(known: StoreSnapshot, planned: Sequence[PartitionPlan]) -> bool:

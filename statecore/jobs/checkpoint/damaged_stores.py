@@ -1,7 +1,8 @@
 """Stores that the compaction after a checkpoint found damaged, and the second checkpoint that rebuilds them.
 
 They are recorded beside the plan before the second checkpoint begins. A retry finds the first one's snapshot published,
-and would stop there without the record.
+and would stop there without the record. Where the request does not allow to rebuild stores, they are only reported: the
+snapshot with them is published by then, and is no worse than the one before.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from statecore.jobs.bases.base import DAMAGED, Key
 from statecore.jobs.checkpoint.job import CheckpointJob
 from statecore.jobs.engine.processes import local_engine
 from statecore.jobs.planning.request_files import DAMAGED_SUFFIX
+from statecore.words import shortened_list
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,18 @@ def forget_damaged(job: CheckpointJob) -> None:
     job.home.forget(DAMAGED_SUFFIX)
 
 
+def not_rebuilt_note(damaged: Collection[Key]) -> str:
+    """Note on damaged stores where the request does not allow to rebuild them."""
+    named = shortened_list([f"{store} of task {task}" for task, store in sorted(damaged)])
+    return (
+        f"Damaged in the snapshot, and not rebuilt because that was not allowed: {named}. Let the next checkpoint "
+        "rebuild them (--when-refused rebuild), or restore them (statecore restore --repository)."
+    )
+
+
 def rebuilding_job(job: CheckpointJob, damaged: Collection[Key]) -> CheckpointJob:
     """A second checkpoint, on this machine, that refuses all snapshots as bases of damaged stores."""
-    request = replace(job.request, request_id=f"{job.request.request_id}-healed", decided_upon=None, compact=False)
+    request = replace(job.request, request_id=f"{job.request.request_id}-rebuilt", decided_upon=None, compact=False)
     why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")
     snapshots = [entry.snapshot for entry in job.repository.head().snapshots]
     return CheckpointJob(

@@ -83,7 +83,10 @@ class CheckpointJob(Job):
         self.home.forget(PLAN_SUFFIX)
 
     def report(self, tails: Tails | None, notes: tuple[str, ...], published: Published | None) -> ReadReport:
-        """The report, which is that of a restore; there was nothing to do without tails. Tells the warnings."""
+        """The report, in the form of a restore's. Without tails it says that nothing was to be done.
+
+        Prints the warnings.
+        """
         warnings = () if published is None else tuple(f"warning: {one}" for one in published.warnings)
         for warning in warnings:
             self.say(warning)

@@ -17,22 +17,23 @@ from statecore.words import note_line
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlan(PlannedTails):
-    """A planned checkpoint; ``candidates`` are the snapshots."""
+    """A planned checkpoint.
+
+    Attributes:
+        candidates: the snapshots.
+        brokers: their advertised addresses, if workers read the tails.
+    """
 
     candidates: SnapshotBases
+    brokers: tuple[str, ...] = ()
 
     def without_resumed_note(self) -> CheckpointPlan:
         """The same for an attempt whose own first process has made the plan."""
         return replace(self, notes=tuple(note for note in self.notes if note != RESUMED_NOTE))
 
-    def below(self, task: str) -> TaskManifest | None:
+    def newest_task(self, task: str) -> TaskManifest | None:
         """The task in the snapshot that was the newest when the plan was made."""
         return self.candidates.task(self.frozen.newest_snapshot, task)
-
-    @property
-    def made_ms(self) -> int:
-        """When the ends were read, in ms since the epoch."""
-        return self.frozen.read_at_ms
 
     @property
     def not_advanced(self) -> frozenset[Key]:

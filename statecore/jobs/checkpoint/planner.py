@@ -5,6 +5,8 @@ A new plan is frozen under the request's id if anything is to be read.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.jobs.bases.base import grouped
@@ -22,11 +24,10 @@ def plan_checkpoint(job: CheckpointJob, publication: Publication) -> CheckpointP
     """The plan of a checkpoint. Raises ``Invalid`` for stores that have no base and may not be rebuilt."""
     with job.context.cluster() as cluster:
         planned = _resumed_or_new(cluster, job, publication)
-        job.is_resumed = planned.is_resumed
         if job.continues_own_plan:
             planned = planned.without_resumed_note()
         if planned.plan.offsets >= job.small_tail:
-            job.brokers = cluster.brokers()
+            planned = replace(planned, brokers=tuple(cluster.brokers()))
     if job.request.when_refused == WhenRefused.REFUSE and planned.not_advanced:
         if not job.request.plan_only:
             job.forget_plan()

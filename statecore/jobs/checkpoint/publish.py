@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import changed_tasks
+from statecore.jobs.checkpoint.confirmation import reason_to_confirm
 from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.last_checkpoint import made_since
 from statecore.jobs.in_progress_marker import InProgressMarker
@@ -44,8 +45,8 @@ class AlreadyMade:
     notes: tuple[str, ...] = ()
 
 
-def already_made(job: CheckpointJob, publication: Publication, marker: InProgressMarker) -> AlreadyMade | None:
-    """Whether nothing is left to do; then what a killed attempt has left is deleted."""
+def finish_if_made(job: CheckpointJob, publication: Publication, marker: InProgressMarker) -> AlreadyMade | None:
+    """Delete what a killed attempt has left, if nothing is left to do; ``None`` if something is."""
     if (earlier := publication.earlier()) is not None:
         marker.delete_at_end()
         job.forget_plan()
@@ -67,9 +68,10 @@ def publish_tails(
     changes = changed_tasks(
         planned, publication, tails.reconciled.keys(), lambda store: is_whole and spec.store(store) is None
     )
-    read_positions = changes.read_positions if changes.tasks or changes.is_aged(planned.delete_retention_ms) else {}
-    if not changes.tasks and not read_positions:
-        return (), None
+    if not changes.tasks:
+        why = reason_to_confirm(publication.newest, changes.read_positions, planned.delete_retention_ms)
+        if why is None:
+            return (), None
     with job.phase("publish"):
         job.progress.phase("publish")
         manifests = task_manifests(
@@ -77,16 +79,16 @@ def publish_tails(
             tails.read,
             {},
             bases=planned.bases,
-            read_at_ms=planned.made_ms,
+            read_at_ms=planned.frozen.read_at_ms,
             spec_digest=spec_hash(spec),
         )
         published = publication.publish(
             manifests,
             drops_other_tasks=False,
             tasks=planned.plan.tasks if is_whole else None,
-            rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), tails.reconciled),
+            rebase=lambda mine, theirs: rebased(mine, theirs, planned.newest_task(mine.task), tails.reconciled),
             refused=planned.not_newest,
-            read_positions=read_positions,
+            read_positions=changes.read_positions,
             checks_blobs_hourly=True,
         )
         job.progress.done("" if published is None else published.snapshot)
@@ -94,7 +96,7 @@ def publish_tails(
 
 
 def rebased(
-    mine: TaskManifest, theirs: TaskManifest, below: TaskManifest | None, reconciled: Collection[Key]
+    mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None, reconciled: Collection[Key]
 ) -> TaskManifest | None:
     """Rebase a task that another job may have published as well; see :func:`rebase_advance`.
 
@@ -106,7 +108,7 @@ def rebased(
     def is_base(task: str, name: str, identity: str) -> bool:
         return (task, name) not in reconciled or there.get(name, identity) == identity
 
-    if below is not None:
-        bases = (one for one in below.stores if is_base(below.task, one.store, one.identity))
-        below = replace(below, stores=tuple(bases))
-    return rebase_advance(mine, theirs, below)
+    if base is not None:
+        bases = (one for one in base.stores if is_base(base.task, one.store, one.identity))
+        base = replace(base, stores=tuple(bases))
+    return rebase_advance(mine, theirs, base)

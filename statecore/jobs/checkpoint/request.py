@@ -38,7 +38,7 @@ class WhenRefused(StrEnum):
     """
 
     REFUSE = "refuse"
-    """Nothing is published."""
+    """Nothing is published. A store that is found damaged after the publication is reported, and not rebuilt."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ The phases, and why a kill at any time is harmless::
     publish   task manifests of changed tasks, manifest, head             one swap; unchanged tasks are inherited
     compact   if there are many runs                                      a publication of its own
     rebuild   a second checkpoint that rebuilds the stores which the      they are recorded first, for a retry
-              compaction found damaged (checkpoint.damaged_stores)
+              compaction found damaged, unless that is not allowed
+              (checkpoint.damaged_stores)
 
 Older runs and the files below them are neither read nor moved. If nothing is new, only the time up to which the
 snapshot is known to be complete is published now and then: its age decides whether deletes may be missing.
@@ -26,11 +27,16 @@ from typing import Any
 
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.compaction import compact_after
-from statecore.jobs.checkpoint.damaged_stores import forget_damaged, rebuilding_job, recorded_damaged
+from statecore.jobs.checkpoint.damaged_stores import (
+    forget_damaged,
+    not_rebuilt_note,
+    rebuilding_job,
+    recorded_damaged,
+)
 from statecore.jobs.checkpoint.job import CheckpointJob, activity
 from statecore.jobs.checkpoint.planner import plan_checkpoint
-from statecore.jobs.checkpoint.publish import already_made, publication_of, publish_tails
-from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.publish import finish_if_made, publication_of, publish_tails
+from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.tails import SMALL_TAIL, read_sound_tails
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
@@ -66,7 +72,7 @@ def _advance(job: CheckpointJob) -> ReadReport:
         with job.phase("plan"):
             job.progress.phase("plan")
             publication = publication_of(job)
-            if (already := already_made(job, publication, marker)) is not None:
+            if (already := finish_if_made(job, publication, marker)) is not None:
                 job.progress.done(already.how)
                 report = job.report(None, already.notes, already.published)
                 return _rebuild_damaged(job, report, recorded_damaged(job))
@@ -89,9 +95,13 @@ def _advance(job: CheckpointJob) -> ReadReport:
 
 
 def _rebuild_damaged(job: CheckpointJob, report: ReadReport, damaged: Collection[Key]) -> ReadReport:
-    """Rebuild damaged stores by a second checkpoint, if there are any; returns the report of both."""
+    """Rebuild damaged stores by a second checkpoint, if allowed; returns the report of both."""
     if not damaged:
         return report
+    if job.request.when_refused == WhenRefused.REFUSE:
+        note = not_rebuilt_note(damaged)
+        job.say_once([note])
+        return replace(report, notes=(*report.notes, note))
     rebuilt = _advance(rebuilding_job(job, damaged))
     forget_damaged(job)
     return replace(rebuilt, notes=(*report.notes, *rebuilt.notes))

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Capacity, Fenced, Retryable
@@ -43,7 +44,7 @@ def run_service(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     run: Callable[..., object] = run_checkpoint,
-) -> None:
+) -> NoReturn:
     """Make a checkpoint at every interval, until the process is stopped."""
     spec = spec_of(request)
     progress = progress or NullProgress()

@@ -67,6 +67,7 @@ def _read(job: CheckpointJob, planned: CheckpointPlan) -> ReadResult:
     with engine.start("checkpoint", job.spec) as workers, _place(job, workers, plan.plan_id) as place:
         shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
         if engine is job.engine:
+            job.brokers, job.is_resumed = list(planned.brokers), planned.is_resumed
             job.wait_for(workers, plan.plan_id, lambda: shared, job.spec.kafka)
         with job.phase("read"):
             return read_changelogs(job.context, workers, plan, planned.bases, place, uploads=True)
@@ -86,7 +87,7 @@ def _place(job: CheckpointJob, workers: Workers, plan_id: str) -> Iterator[Stagi
 
 
 def _validate(job: CheckpointJob, tails: Tails) -> tuple[Tails, Unsound]:
-    """Validate tails; returns what is appended instead, and the refused bases."""
+    """Validate tails; returns what is appended, differences in place of some tails, and the refused bases."""
     planned, read = tails.planned, tails.read
     if not planned.plan.offsets:
         return tails, Unsound.of(())

@@ -17,7 +17,8 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Failure, Question, RanOn
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.pipeline.batches import Watch, batched, run_batches
+from statecore.jobs.pipeline.batches import batched, run_batches
+from statecore.jobs.pipeline.stage_progress import StageProgress
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.stopwatch import Stopwatch
@@ -94,7 +95,7 @@ def compare(
         ran_on = workers.check(Question(None, (), ()))
         progress.phase("compare", total, "bytes")
         batches = batched(largest_first, [task.file_bytes // _ROW_BYTES for task in largest_first], parallelism)
-        with Watch(lambda: bytes_read(progress_directory), progress) as watch:
+        with StageProgress(lambda: bytes_read(progress_directory), progress) as watch:
             found = run_batches(workers, batches, compare_batch, doing)
         progress.advance(total - watch.seen)
         progress.done()

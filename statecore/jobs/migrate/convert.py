@@ -13,7 +13,8 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Failure, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.pipeline.batches import Watch, run_batches
+from statecore.jobs.pipeline.batches import run_batches
+from statecore.jobs.pipeline.stage_progress import StageProgress
 from statecore.progress import Progress
 from statecore.statedir.task_copies import TaskCopies
 
@@ -72,7 +73,7 @@ def convert_copies(workers: Workers, copies: Sequence[ConvertTask], progress: Pr
     """Convert every copy on the workers; returns seconds by task."""
     progress.phase("convert", len(copies), "tasks")
     files = [Path(one.done) for one in copies]
-    with Watch(lambda: sum(file.exists() for file in files), progress) as watch:
+    with StageProgress(lambda: sum(file.exists() for file in files), progress) as watch:
         done = run_batches(workers, [[one] for one in copies], convert_tasks, doing)
     progress.advance(len(done) - watch.seen)
     progress.done()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-from statecore.errors import StatecoreError
+from statecore.errors import Retryable
 from statecore.jobs.engine.protocol import Failure, ResultT, TaskT, Workers
-from statecore.progress import Progress
-
-POLL_INTERVAL = 0.5
 
 _BATCHES_EACH = 4
 _BATCH_OFFSETS = 200_000
@@ -53,36 +48,6 @@ def run_batches(
     answers = workers.run(work, batches, doing)
     failures = [answer for answer in answers if isinstance(answer, Failure)]
     if failures:
-        # A permanent error explains more than one that a retry would cure (exit code 10).
-        raise min((failure.to_error() for failure in failures), key=lambda error: error.exit_code == 10)
+        # A permanent error explains more than one that a retry would cure.
+        raise min((failure.to_error() for failure in failures), key=lambda error: isinstance(error, Retryable))
     return [answer for answer in answers if not isinstance(answer, Failure)]
-
-
-class Watch:
-    """Reports the progress of a stage while it runs, also if nothing has changed.
-
-    Attributes:
-        seen: amount reported so far.
-    """
-
-    def __init__(self, done: Callable[[], int], progress: Progress) -> None:
-        self.seen = 0
-        self._done = done
-        self._progress = progress
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(POLL_INTERVAL):
-            with suppress(StatecoreError, OSError):  # otherwise this thread would end, and progress stand still
-                done = self._done()
-                self._progress.advance(max(0, done - self.seen))
-                self.seen = max(done, self.seen)

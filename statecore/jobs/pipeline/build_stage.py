@@ -12,10 +12,11 @@ from statecore.images.read_amplification import SLICE_BYTES
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.batches import Watch, batched, batched_alone, run_batches
+from statecore.jobs.pipeline.batches import batched, batched_alone, run_batches
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.pipeline.ranges import RangeResult
+from statecore.jobs.pipeline.stage_progress import StageProgress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.jobs.planning.plan import ReadPlan
@@ -67,7 +68,7 @@ def build_images(
     ]
     progress.phase("build", len(tasks), "stores")
     batches = batched(tasks, [store.size for store in largest_first], workers.parallelism())
-    with Watch(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
+    with StageProgress(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
         results = run_batches(workers, batches, build_stores, f"the images of {application_id} were built")
     progress.advance(len(results) - watch.seen)
     progress.done()
@@ -105,7 +106,7 @@ def _merge(
     if not tasks:
         return merged
     progress.phase("merge", len(tasks), "slices")
-    with Watch(_Slices(place, tasks, workers.parallelism()), progress) as watch:
+    with StageProgress(_Slices(place, tasks, workers.parallelism()), progress) as watch:
         slices = run_batches(workers, batches, merge_slices, f"runs of {application_id} were merged")
     progress.advance(len(slices) - watch.seen)
     progress.done()

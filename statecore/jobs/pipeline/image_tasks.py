@@ -157,9 +157,8 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
     elif built.segmentation is not None and any(run.format is RunFormat.RECORDS for run in runs):
         from statecore.images.versions.build import build_version_runs
 
-        of = built.segmentation
         records = [(part.stream_time, of_part) for part, of_part in zip(built.parts, files, strict=True)]
-        runs = build_version_runs(scratch, records, of.retention_ms, of.interval_ms, task.memory_budget)
+        runs = build_version_runs(scratch, records, built.segmentation, task.memory_budget)
     merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
     bases = image_bases(scratch, built, blobs)
     image = build_image(

@@ -15,10 +15,11 @@ from statecore.images.model import BaseDatabases
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Workers
-from statecore.jobs.pipeline.batches import Watch, batched, batched_alone, run_batches
+from statecore.jobs.pipeline.batches import batched, batched_alone, run_batches
 from statecore.jobs.pipeline.range_tasks import read_ranges
 from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.pipeline.run_publisher import ApplicationAddress
+from statecore.jobs.pipeline.stage_progress import StageProgress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.version_tasks import VersionResult, VersionTask, publish_versions
 from statecore.jobs.planning.plan import ReadPlan
@@ -102,7 +103,7 @@ def read_runs(
     ]
     place.prepare()
     progress.phase("read", plan.offsets, "offsets")
-    with Watch(_Offsets(place), progress) as watch:
+    with StageProgress(_Offsets(place), progress) as watch:
         batches = batched(
             tasks, [task.offset_range.end - task.offset_range.start for task in tasks], workers.parallelism()
         )

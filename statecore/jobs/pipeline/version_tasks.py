@@ -79,8 +79,7 @@ def _publish(task: VersionTask) -> VersionResult:
                 (result.stream_time, [staging.at_hand(blobs, run, scratch) for run in result.runs])
                 for result in task.ranges
             ]
-            of = task.segmentation
-            files = build_version_runs(scratch, ranges, of.retention_ms, of.interval_ms, task.memory_budget)
+            files = build_version_runs(scratch, ranges, task.segmentation, task.memory_budget)
         except Corrupted:
             for result in task.ranges:  # a retry must not find the same records again
                 forget_range(blobs, result)

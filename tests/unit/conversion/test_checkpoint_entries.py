@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.conversion import TaskConversion
-from statecore.conversion.checkpoint_entries import assign_entries
+from statecore.conversion.checkpoint_entries import assign_entries, lost_flush
 from statecore.conversion.downward import ConversionOptions, plan_downward
 from statecore.conversion.inspection import StoreInspection, TaskInspection
 from statecore.conversion.upward import plan_upward
+from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import StoreSpec
 from statecore.statedir.database_state import smallest_offsets
 from statecore.statedir.flush_times import Flushes
 from tests.unit.conversion.inspections import APPLICATION, at, plain, task
@@ -182,3 +184,27 @@ def test_a_directory_on_disk_is_asked_and_a_conversion_leaves_none_that_would_be
     older.exactly_once = True
     assert not older.plan("4.3").left
     older.convert("4.3")
+
+
+LOST = {"filled": False, "unnamed_files": ("000009.sst",)}
+
+
+@pytest.mark.parametrize(
+    ("store", "entry", "offset", "is_lost"),
+    [
+        (plain("a", **LOST), at("a"), 9, True),
+        (plain("a", **LOST), at("a"), OFFSET_UNKNOWN, False),
+        (plain("a", **LOST), at("b"), 9, False),
+        (plain("a", **LOST), TopicPartition("prices", 0), 9, True),
+        (plain("a", **LOST, seen_declared=StoreSpec("a", StoreKind.KEY_VALUE, 0, "orders")), at("b"), 9, False),
+        (plain("a", {}, **LOST), at("a"), 9, False),
+        (plain("a", unnamed_files=("000009.sst",)), at("a"), 9, False),
+        (plain("a", filled=False), at("a"), 9, False),
+    ],
+)
+def test_an_empty_store_of_an_older_release_with_an_offset_and_an_unnamed_file_has_lost_its_flush(
+    store: StoreInspection, entry: TopicPartition, offset: int, is_lost: bool
+) -> None:
+    """Also one whose changelog has any name, such as a global store's without a spec, as the doctor finds it."""
+    seen = task(store, checkpoint={entry: offset})
+    assert (lost_flush(store, assign_entries(seen)) is not None) is is_lost

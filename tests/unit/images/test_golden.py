@@ -153,7 +153,7 @@ def build(directory: Path, golden: dict[str, Any], ranges: Sequence[tuple[int, i
         assert segmentation is not None
         scratch = directory / "versions"
         scratch.mkdir()
-        runs = list(build_version_runs(scratch, versions, segmentation.retention_ms, segmentation.interval_ms))
+        runs = list(build_version_runs(scratch, versions, segmentation))
     segmented = None
     if kind.is_segmented:
         assert segmentation is not None

@@ -24,6 +24,7 @@ from statecore.changelog.decoder import RangeDecoder
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.row_format import Records
+from statecore.formats.segments import Segmentation
 from statecore.images import digest, key_table, reconcile, runs_digest, spill, sst
 from statecore.images import key_range_merge as slices
 from statecore.images import mapped_runs as tables
@@ -233,16 +234,12 @@ def versions(chance: random.Random, path: Path, guard: bool) -> Any:
             parts = SortedRecords(*(guarded_copy(part) for part in mapped.records))
             mapped = MappedRecords(parts, guarded_copy(mapped.values))
         runs.append((before, mapped))
-    rows = replay(
-        runs,
-        stream_time=time,
-        history_retention_ms=retention,
-        segment_interval_ms=interval,
-        memory_budget=chance.choice([1, 20_000, 1 << 20]),
-    )
+    first = max(0, time - retention) // interval
+    budget = chance.choice([1, 20_000, 1 << 20])
+    rows = replay(runs, Segmentation(retention, interval), first_live=first, memory_budget=budget)
     directory = path / f"rows{guard}"
     directory.mkdir()
-    with RowFiles(directory, first_live=max(0, time - retention) // interval, last=time // interval) as out:
+    with RowFiles(directory, first_live=first, last=time // interval) as out:
         for part in rows:
             out.add(part)
         return [(run.sha256, run.digest) for run in out.finish()]

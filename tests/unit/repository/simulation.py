@@ -48,10 +48,9 @@ from statecore.repository.application_repository import ApplicationRepository, R
 from statecore.repository.conflicts import Rebase
 from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.head_repair import apply_repair, plan_repair
-from statecore.repository.manifest import MANIFEST, StoredRun, TaskManifest
+from statecore.repository.manifest import MANIFEST, ReadPosition, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
-from statecore.repository.snapshot_composition import ReadPosition
 from tests.harness.scheduler import Scheduler
 from tests.harness.simulated_store import (
     Death,

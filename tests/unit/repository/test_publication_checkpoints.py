@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from statecore.errors import Fenced, StatecoreError
-from statecore.repository.manifest import StoredRun, TaskManifest
+from statecore.repository.manifest import ReadPosition, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
-from statecore.repository.snapshot_composition import MOST_BLOBS, ReadPosition
+from statecore.repository.snapshot_composition import MOST_BLOBS
 from statecore.repository.upload import put_files
 from tests.harness.raising import raises
 from tests.unit.repository.snapshots import NOW, Snapshots, content_of, file_of, run_of, store_of

@@ -67,6 +67,7 @@ class WholeLog:
     Attributes:
         refused: the base whose tail is not enough.
         part: the partition, from the start of the log.
+        base_bytes: bytes of the base's runs.
         bytes: most bytes that log and base take on the disk.
     """
 

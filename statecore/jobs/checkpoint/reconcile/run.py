@@ -100,7 +100,8 @@ class Reconciliation:
         with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as directory:
             place = TemporaryPlace(str(Path(directory, "log")))
             try:
-                # The runs of the log are about as large as the base; more is not known before it is read.
+                # The least that a batch takes: the last writes of a log are about as large as its base. `log.bytes`, as
+                # if no record replaced another, would refuse what fits; a disk that fills up raises Capacity as well.
                 ensure_free_space(scratch, 2 * sum(log.base_bytes for log in batch))
                 runs = self._read(workers, plan, cluster_settings(self._context), place, budget, self._progress)
             except Capacity as error:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from statecore.changelog.soundness import BaseEnd, start_moved
 from statecore.errors import Corrupted, Reason
 from statecore.images.model import RunFile, segment_order
 from statecore.jobs.bases.base import Base, Refused
@@ -61,19 +62,8 @@ class StoreReconciliation:
     @property
     def moved_start(self) -> Reason | None:
         """Why the read is not of the whole log: it lost its start meanwhile."""
-        starts = [result.statistics.log_start_moved_to for result in self.results]
-        moved = max((start for start in starts if start is not None), default=None)
-        if moved is None:
-            return None
-        name = self.part.topic_partition
-        return Reason(
-            f"{name} lost its records below {moved} before the whole log had been read: retention or DeleteRecords "
-            "removed them",
-            "records-deleted",
-            topic=name.topic,
-            partition=name.partition,
-            log_start=moved,
-        )
+        start = BaseEnd(self.part.topic_partition, self.part.topic_id, self.part.start, -1, None)
+        return start_moved(start, [result.statistics for result in self.results], name="its former start")
 
     @property
     def _databases(self) -> tuple[StoredDatabase, ...]:

@@ -16,6 +16,7 @@ from rocksdict import Options, Rdict
 from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Run
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
@@ -88,7 +89,7 @@ def assert_like_live(
 ) -> list[Run]:
     of_ranges = [sorted_runs(path / f"range-{number}", puts, rows, budget) for number, puts in enumerate(ranges)]
     (path / "rows").mkdir()
-    runs = build_version_runs(path / "rows", of_ranges, retention, interval, build_budget)
+    runs = build_version_runs(path / "rows", of_ranges, Segmentation(retention, interval), build_budget)
     store = replayed([put for puts in ranges for put in puts], retention, interval)
     rows_found = rows_of(path / "image", runs)
     assert rows_found == sorted(store.rows().items())
@@ -197,7 +198,7 @@ def test_stream_time_continues_from_range_to_range(tmp_path: Path) -> None:
     for stream_time, rows in ((200, 2), (201, 1), (1000, 0)):
         path = tmp_path / f"after-{stream_time}"
         path.mkdir()
-        runs = build_version_runs(path, [(stream_time, []), (10, []), of_late], 100, 10)
+        runs = build_version_runs(path, [(stream_time, []), (10, []), of_late], Segmentation(100, 10))
         assert len(rows_of(path / "image", runs)) == rows
 
 
@@ -209,8 +210,8 @@ def test_records_without_a_key_are_skipped_and_so_is_their_time(tmp_path: Path) 
 
 
 def test_nothing_makes_no_rows(tmp_path: Path) -> None:
-    assert build_version_runs(tmp_path, [], 100, 10) == []
-    assert build_version_runs(tmp_path, [(-1, []), (50, [])], 100, 10) == []
+    assert build_version_runs(tmp_path, [], Segmentation(100, 10)) == []
+    assert build_version_runs(tmp_path, [(-1, []), (50, [])], Segmentation(100, 10)) == []
 
 
 def test_keys_and_values_of_a_megabyte_are_rows_like_others(tmp_path: Path) -> None:
@@ -240,7 +241,7 @@ def test_a_slice_of_a_batch_is_read_from_its_start(tmp_path: Path) -> None:
     puts: list[Put] = [(b"a", b"0", 9_000), (None, b"1", 5), (b"b", None, 10), (b"c", b"3", 11), (b"d", b"4", 9_000)]
     builder = VersionRunBuilder(tmp_path)
     builder.add(batch(puts).slice(1, 3))
-    runs = build_version_runs(tmp_path, [(builder.statistics.stream_time, builder.finish())], 100, 10)
+    runs = build_version_runs(tmp_path, [(builder.statistics.stream_time, builder.finish())], Segmentation(100, 10))
     assert rows_of(tmp_path / "image", runs) == sorted(replayed(puts[1:4], 100, 10).rows().items())
 
 
@@ -262,10 +263,10 @@ def test_a_run_that_is_not_what_it_was_is_refused(tmp_path: Path) -> None:
     ):
         path.write_bytes(damaged)
         with pytest.raises(Corrupted, match=why):
-            build_version_runs(tmp_path, [(stream_time, [run])], 100, 10)
+            build_version_runs(tmp_path, [(stream_time, [run])], Segmentation(100, 10))
     path.unlink()
     with pytest.raises(Corrupted, match="is missing"):
-        build_version_runs(tmp_path, [(stream_time, [run])], 100, 10)
+        build_version_runs(tmp_path, [(stream_time, [run])], Segmentation(100, 10))
 
 
 def test_a_directory_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Path) -> None:
@@ -275,4 +276,4 @@ def test_a_directory_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Pat
         builder.finish()
     of_range = sorted_runs(tmp_path / "runs", [(b"a", b"1", 5)])
     with pytest.raises(Invalid, match="cannot be written"):
-        build_version_runs(tmp_path / "absent", [of_range], 100, 10)
+        build_version_runs(tmp_path / "absent", [of_range], Segmentation(100, 10))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from statecore.formats.segments import Segmentation
 from statecore.images.versions.build import VersionRunBuilder
 from statecore.images.versions.replay import replay
 from statecore.images.versions.sorted_records import MappedRecords, map_records
@@ -45,9 +46,8 @@ def rows_of(path: Path, puts: list[Put], chance: random.Random, retention: int, 
         mapped += [(stream_time, map_records(run)) for run in builder.finish()]
         stream_time = max(stream_time, builder.statistics.stream_time)
     found: dict[bytes, bytes] = {}
-    slices = replay(
-        mapped, stream_time=stream_time, history_retention_ms=retention, segment_interval_ms=interval, memory_budget=1
-    )
+    of = Segmentation(retention, interval)
+    slices = replay(mapped, of, first_live=of.first_live(stream_time), memory_budget=1)
     for rows in slices:
         arena = rows.arena.tobytes()
         for _, at, key, value in rows.described.tolist():

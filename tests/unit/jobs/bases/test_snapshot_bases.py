@@ -14,8 +14,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.repository.manifest import StoredEnd
-from statecore.repository.snapshot_composition import ReadPosition
+from statecore.repository.manifest import ReadPosition, StoredEnd
 from tests.unit.repository.published import READ_AT_MS, STORE, TOPIC, Publishing
 
 KEY: Key = ("0_0", STORE)

@@ -1,4 +1,4 @@
-"""What of a checkpoint is published anew, of what it is said that nothing lies behind it, and when that is worth it."""
+"""What of a checkpoint is published anew, and of what it is said that nothing lies behind it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks, is_aged, oldest_read_at
+from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.repository.manifest import (
     Extent,
     Manifest,
+    ReadPosition,
     StoredEnd,
     StoreSnapshot,
     TaskManifest,
     TaskManifestReference,
 )
 from statecore.repository.publication import Publication
-from statecore.repository.snapshot_composition import ReadPosition
 from statecore.spec.model import ProcessingGuarantee
 
 HOUR = 3_600_000
@@ -73,11 +73,8 @@ def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
     return replace(store, **changed)
 
 
-def manifest(cuts: Mapping[str, int | None], delete_retention_ms: int | None = None) -> Manifest:
-    parts = tuple(
-        TaskManifestReference(task, "", "", Extent("blob", 0, 1), 0, cut, delete_retention_ms)
-        for task, cut in cuts.items()
-    )
+def manifest(tasks: Collection[str]) -> Manifest:
+    parts = tuple(TaskManifestReference(task, "", "", Extent("blob", 0, 1), 0, NOW - HOUR) for task in tasks)
     guarantee = ProcessingGuarantee.AT_LEAST_ONCE
     return Manifest(NEWEST, "", "orders", 0, 1, None, "", "", "checkpoint", "", guarantee, {}, "", parts)
 
@@ -85,10 +82,8 @@ def manifest(cuts: Mapping[str, int | None], delete_retention_ms: int | None = N
 def news(
     *plan: PartitionPlan,
     there: Sequence[StoreSnapshot] | None = None,
-    cuts: Mapping[str, int | None] | None = None,
     is_first: bool = False,
     reconciled: Collection[Key] = (),
-    delete_retention_ms: int | None = None,
     more: Mapping[str, StoreSnapshot] = {},
     goes: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
@@ -97,10 +92,8 @@ def news(
     Args:
         plan: the plan.
         there: what the newest snapshot has instead.
-        cuts: the moments that it says of tasks.
         is_first: whether there is no snapshot.
         reconciled: stores that were compared with their whole changelogs.
-        delete_retention_ms: for how long deletes were kept, as the newest snapshot says.
         more: by task a store that it has besides, and the plan has not.
         goes: whether that leaves the snapshot.
     """
@@ -111,7 +104,7 @@ def news(
         of_task[task].append(store)
     task_manifests = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
-        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), delete_retention_ms),
+        newest=None if is_first else manifest(of_task),
         task_manifests=lambda: {} if is_first else task_manifests,
     )
     frozen = FrozenPlan(
@@ -126,7 +119,7 @@ def news(
 
 def test_a_tail_is_news_and_where_there_is_none_that_is_known_up_to_when_the_ends_were_read() -> None:
     found = news(planned("0_0", end=101), planned("0_1"))
-    assert (found.tasks, found.read_positions, found.now_ms) == ({"0_0"}, {"0_1": QUIET}, NOW)
+    assert (found.tasks, found.read_positions) == ({"0_0"}, {"0_1": QUIET})
 
 
 def test_a_task_with_an_unread_store_has_no_read_position() -> None:
@@ -140,12 +133,9 @@ def test_a_task_with_an_unread_store_has_no_read_position() -> None:
     assert news(planned(), more=left).read_positions == {"0_0": QUIET}
 
 
-def test_that_deletes_are_kept_for_a_shorter_time_is_worth_a_publication() -> None:
+def test_a_read_position_has_the_shortest_delete_retention_of_a_task() -> None:
     parts = planned(delete_retention_ms=3 * HOUR), planned(store="other", delete_retention_ms=2 * HOUR)
-    found = news(*parts, delete_retention_ms=2 * HOUR + 1)
-    assert (found.read_positions, found.is_aged(99 * HOUR)) == ({"0_0": ReadPosition(NOW, 2 * HOUR)}, True)
-    assert not news(*parts, delete_retention_ms=2 * HOUR).is_aged(99 * HOUR)
-    assert not news(*parts, delete_retention_ms=None).is_aged(99 * HOUR)
+    assert news(*parts).read_positions == {"0_0": ReadPosition(NOW, 2 * HOUR)}
     assert news(planned(delete_retention_ms=1), planned(store="other")).read_positions == {"0_0": QUIET}
 
 
@@ -155,7 +145,7 @@ def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
 
 def test_where_nothing_was_published_everything_is_news() -> None:
     found = news(planned(base=""), is_first=True)
-    assert (found.tasks, found.read_positions, found.oldest_ms) == ({"0_0"}, {}, None)
+    assert (found.tasks, found.read_positions) == ({"0_0"}, {})
 
 
 @pytest.mark.parametrize("parent", ["", "an older one"])
@@ -215,13 +205,6 @@ def test_what_is_kept_of_a_versioned_store_whose_log_has_grown_says_nothing_of_n
     assert (found.tasks, found.read_positions) == (frozenset(), {})
 
 
-def test_the_oldest_moment_is_that_of_the_tasks_without_news_alone() -> None:
-    parts = planned("0_0", end=101), planned("0_1"), planned("0_2"), planned("0_3", reaches_log_end=False)
-    cuts: dict[str, int | None] = {"0_0": 1, "0_1": NOW - 2, "0_2": NOW - 3, "0_3": None}
-    assert news(*parts, cuts=cuts).oldest_ms == NOW - 3
-    assert news(*parts, cuts={**cuts, "0_2": None}).oldest_ms is None
-
-
 STORES = st.fixed_dictionaries(
     {
         "task": st.sampled_from(["0_0", "0_1", "0_2"]),
@@ -250,34 +233,3 @@ def test_a_task_with_an_incomplete_store_is_not_complete(stores: Sequence[dict[s
     assert not found.tasks & found.read_positions.keys()
     lagging = {part.task for part in parts if not part.reaches_log_end}
     assert {part.task for part in parts} == found.tasks | found.read_positions.keys() | lagging
-
-
-@pytest.mark.parametrize(
-    ("oldest_ms", "delete_retention_ms", "aged"),
-    [
-        (NOW - HOUR, 4 * HOUR, False),
-        (NOW - HOUR - 1, 4 * HOUR, True),
-        (None, 4 * HOUR, True),
-        (NOW, 0, False),
-        (NOW - 1, 0, True),
-        (NOW - 1000 * HOUR, None, False),
-        (None, None, False),
-    ],
-)
-def test_moments_are_worth_a_publication_when_a_quarter_of_the_time_that_deletes_are_kept_is_over(
-    oldest_ms: int | None, delete_retention_ms: int | None, aged: bool
-) -> None:
-    assert is_aged(oldest_ms, NOW, delete_retention_ms) is aged
-    assert ChangedTasks(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(delete_retention_ms) is aged
-
-
-def test_without_a_read_position_of_any_task_nothing_is_published() -> None:
-    assert not ChangedTasks(frozenset(), {}, None, NOW).is_aged(HOUR)
-
-
-def test_a_snapshot_that_says_nothing_of_one_task_says_nothing_of_all() -> None:
-    of = manifest({"0_0": 5, "0_1": 3, "0_2": None})
-    assert oldest_read_at(of, ["0_0", "0_1"]) == 3
-    assert oldest_read_at(of, ["0_0", "0_2"]) is None
-    assert oldest_read_at(of, ["0_0", "0_7"]) is None, "it has no such task"
-    assert oldest_read_at(of, []) is None

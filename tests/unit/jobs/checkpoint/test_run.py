@@ -9,9 +9,10 @@ import pytest
 
 from statecore.errors import Retryable
 from statecore.jobs.checkpoint import compaction, run
+from statecore.jobs.checkpoint.damaged_stores import not_rebuilt_note
 from statecore.jobs.checkpoint.job import CheckpointJob
 from statecore.jobs.checkpoint.publish import publication_of
-from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.read_report import ReadReport
@@ -22,8 +23,8 @@ from tests.unit.jobs.checkpoint.reconciling import PLAIN, World
 ENGINE: Any = InProcessEngine()
 
 
-def job_of(world: World, request_id: str) -> CheckpointJob:
-    request = CheckpointRequest(spec_path="-", repository=world.shop.url, request_id=request_id)
+def job_of(world: World, request_id: str, **asked: Any) -> CheckpointJob:
+    request = CheckpointRequest(spec_path="-", repository=world.shop.url, request_id=request_id, **asked)
     context = JobContext.open(request, spec=world.shop.declared, shared_repository=world.shop.app_repository)
     return CheckpointJob(context, ENGINE, 1)
 
@@ -35,8 +36,8 @@ def publish(world: World, job: CheckpointJob) -> str:
     return published.snapshot
 
 
-def retry(world: World) -> ReadReport:
-    job = job_of(world, "nightly")
+def retry(world: World, **asked: Any) -> ReadReport:
+    job = job_of(world, "nightly", **asked)
     report = run.run_checkpoint(
         job.request, ENGINE, spec=world.shop.declared, shared_repository=world.shop.app_repository
     )
@@ -49,14 +50,19 @@ def snapshot_of(report: ReadReport) -> str:
     return report.published.snapshot
 
 
+def finds_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next compaction is due, and finds a store damaged."""
+    found = SimpleNamespace(snapshot=None, findings=("It is damaged.",), damaged=frozenset([PLAIN]))
+    monkeypatch.setattr(compaction, "planned_merges", lambda *_: ["a merge"])
+    monkeypatch.setattr(compaction, "compact", lambda *_, **__: found)
+
+
 def test_a_damaged_store_is_rebuilt_by_a_retry_of_the_checkpoint_that_found_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = job_of(world, "nightly")
     mine = publish(world, job)
-    found = SimpleNamespace(snapshot=None, findings=("It is damaged.",), damaged=frozenset([PLAIN]))
-    monkeypatch.setattr(compaction, "planned_merges", lambda *_: ["a merge"])
-    monkeypatch.setattr(compaction, "compact", lambda *_, **__: found)
+    finds_damage(monkeypatch)
     assert compaction.compact_after(job, publication_of(job), []).damaged == {PLAIN}
 
     refused: list[set[Any]] = []
@@ -70,6 +76,19 @@ def test_a_damaged_store_is_rebuilt_by_a_retry_of_the_checkpoint_that_found_it(
         with raises(Retryable, "test-error"):
             retry(world)
     assert refused == [{PLAIN}] * 2
-    healed = publish(world, job_of(world, "nightly-healed"))
-    assert snapshot_of(retry(world)) == healed
+    rebuilt = publish(world, job_of(world, "nightly-rebuilt"))
+    assert snapshot_of(retry(world)) == rebuilt
     assert snapshot_of(retry(world)) == mine, "nothing is left to be rebuilt"
+
+
+def test_a_damaged_store_is_not_rebuilt_where_that_is_not_allowed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(world, "nightly", when_refused=WhenRefused.REFUSE)
+    mine = publish(world, job)
+    finds_damage(monkeypatch)
+    compaction.compact_after(job, publication_of(job), [])
+    monkeypatch.setattr(run, "plan_checkpoint", lambda *_: pytest.fail("a second checkpoint began"))
+    for _ in range(2):
+        report = retry(world, when_refused=WhenRefused.REFUSE)
+        assert (snapshot_of(report), report.notes) == (mine, (not_rebuilt_note([PLAIN]),))

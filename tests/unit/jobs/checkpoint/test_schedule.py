@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -15,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.errors import Corrupted, Retryable
+from statecore.errors import Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, made_ms
-from statecore.jobs.checkpoint.schedule import DueVerdict, check_all, check_due, is_due
+from statecore.jobs.checkpoint.schedule import DueVerdict, check_due, is_due
+from statecore.repository.manifest import ReadPosition
 from statecore.repository.publication import Publication
-from statecore.repository.snapshot_composition import ReadPosition
 from statecore.spec.reader import parse_spec
 from tests.unit.changelog.consumed import GroupCoordinator
 from tests.unit.jobs.backup.snapshots import World
@@ -81,10 +79,18 @@ def test_a_snapshot_of_a_clock_that_was_a_day_ahead_keeps_nobody_waiting_for_a_d
 
 
 class Brokers:
-    """What a cluster says of one changelog."""
+    """What a cluster says of one changelog; ``now_ms`` is its clock."""
 
-    def __init__(self, end: int, *, retention_ms: int = DAY, topic_id: str = "a" * 32, policy: str = "compact") -> None:
-        self.end, self.topic_id = end, topic_id
+    def __init__(
+        self,
+        end: int,
+        *,
+        retention_ms: int = DAY,
+        topic_id: str = "a" * 32,
+        policy: str = "compact",
+        now_ms: int | None = None,
+    ) -> None:
+        self.end, self.topic_id, self.now_ms = end, topic_id, now_ms
         self.configs = {"cleanup.policy": policy, "delete.retention.ms": str(retention_ms)}
         self.asked = 0
 
@@ -97,6 +103,9 @@ class Brokers:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def time_ms(self) -> int | None:
+        return self.now_ms
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicDescription]:
         self.asked += 1
@@ -164,7 +173,10 @@ def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
         clock=lambda: made / 1000,
     )
     assert publication.publish([], drops_other_tasks=False, read_positions={"0_0": ReadPosition(made, DAY)}) is not None
-    assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
+    assert application.look(Brokers(10, retention_ms=retention_ms, now_ms=made + 1)).is_due is is_due
+    # A checkpoint that does not know the cluster's time keeps what the snapshot says.
+    assert not application.look(Brokers(10, retention_ms=retention_ms)).is_due
+    assert not application.look(Brokers(10, retention_ms=retention_ms), after_ms=9 * DAY).is_due
 
 
 def test_before_its_interval_is_over_nobody_asks_the_brokers_nor_for_more_than_the_head(
@@ -245,55 +257,3 @@ def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
     assert not application.look(Consuming(10, policy="delete")).is_due
     assert not application.look(Consuming(10)).is_due, "a checkpoint could not say that nothing lies behind it"
     assert "2 new offsets" in application.look(Consuming(12, policy="delete")).why
-
-
-def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_others_waiting() -> None:
-    release, together = threading.Event(), threading.Barrier(3, timeout=120)
-
-    def meets() -> DueVerdict:
-        together.wait()
-        return DueVerdict(False, "met the two others")
-
-    def raises() -> DueVerdict:
-        raise Corrupted("The head is torn.", code="test-error", action="Repair it.")
-
-    def is_defect() -> DueVerdict:
-        raise KeyError("x")
-
-    def hangs() -> DueVerdict:
-        release.wait(300)
-        return DueVerdict(False, "too late")
-
-    looks: dict[str, Callable[[], DueVerdict]] = {
-        "hangs": hangs,
-        "a": meets,
-        "broken": raises,
-        "b": meets,
-        "defect": is_defect,
-        "c": meets,
-    }
-    found = check_all(looks, at_once=4, timeout=5.0)
-    release.set()
-    assert list(found) == list(looks)
-    assert [found[name].why for name in "abc"] == ["met the two others"] * 3
-    assert isinstance(found["hangs"].error, Retryable)
-    assert "checked whether" not in found["hangs"].why
-    assert "took longer than 5 s" in found["hangs"].why
-    assert found["broken"] == DueVerdict(True, "The head is torn.", found["broken"].error)
-    assert "KeyError" in found["defect"].why
-    assert all(found[name].is_due for name in ("hangs", "broken", "defect"))
-
-
-def test_one_after_the_other_where_only_one_is_let_in() -> None:
-    under_way = 0
-
-    def alone() -> DueVerdict:
-        nonlocal under_way
-        under_way += 1
-        assert under_way == 1
-        time.sleep(0.01)
-        under_way -= 1
-        return DueVerdict(True, "")
-
-    found = check_all({str(number): alone for number in range(5)}, at_once=1)
-    assert [one.error for one in found.values()] == [None] * 5
