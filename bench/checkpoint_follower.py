@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from bench.process import Cost
 
@@ -79,7 +79,7 @@ class Follower:
             self._process.stdout.close()
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Make a checkpoint, and another one whenever a line comes."""
     from statecore.jobs.checkpoint.request import CheckpointRequest
     from statecore.jobs.checkpoint.service import run_service
@@ -110,8 +110,7 @@ def main() -> int:
 
     request = CheckpointRequest(spec_path=given.spec, repository=given.repository)
     run_service(request, ProcessEngine(2), 0.0, made, say=say, sleep=sleep)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
