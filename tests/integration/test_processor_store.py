@@ -68,6 +68,7 @@ class World:
                 for store in stores.values():
                     store.commit()
                     store.flush()
+            topics.wait_until_stable(self.servers, [self.changelog(name).topic for name in KINDS])
             for name in KINDS:
                 self._wait_until_merged(name)
             return {name: rows(store.all(), KINDS[name]) for name, store in stores.items()}
