@@ -1,11 +1,12 @@
-"""Validates the next offsets of a global store against its topic's logs. Pure functions."""
+"""Validates the next offsets of a global store against its topic and the topic's logs. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from statecore.changelog.model import LogOffsets
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.formats.topic_partition import is_same_topic
 from statecore.global_stores.state import RecoveryReason
 
 
@@ -48,6 +49,16 @@ def why_invalid(
                 "be read next",
             )
     return None
+
+
+def why_recreated(built_of: str | None, topic: TopicDescription) -> InvalidOffsets | None:
+    """Why the rows are not of this topic; ``None`` where they are, or the id they were built of is unknown."""
+    if built_of is None or is_same_topic(built_of, topic.topic_id):
+        return None
+    return InvalidOffsets(
+        RecoveryReason.TOPIC_RECREATED,
+        f"topic {topic.name} was recreated: its id is {topic.topic_id}, and was {built_of}",
+    )
 
 
 def why_unknown(stored: Mapping[int, int]) -> InvalidOffsets | None:

@@ -22,9 +22,9 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, FaultPoints
-from statecore.formats.topic_partition import TopicPartition, is_same_topic
+from statecore.formats.topic_partition import TopicPartition
 from statecore.global_stores.databases import GlobalDatabases, why_unusable
-from statecore.global_stores.offset_validation import InvalidOffsets, why_invalid, why_unknown
+from statecore.global_stores.offset_validation import InvalidOffsets, why_invalid, why_recreated, why_unknown
 from statecore.global_stores.paths import GlobalBackups
 from statecore.global_stores.reader import LogStartMoved, RoundReader, TopicEnds
 from statecore.global_stores.retry_policy import Decision, Phase, RetryPolicy
@@ -213,7 +213,7 @@ class GlobalStore:
         self._retry_policy.topic_answered()
         invalid = (
             self._pending
-            or self._why_recreated(self._topic)
+            or why_recreated(self._built_of, self._topic)
             or why_invalid(self._positions, topic_ends.logs, topic_ends.epoch_ends)
         )
         if invalid is not None:
@@ -240,15 +240,6 @@ class GlobalStore:
                 how_to_accept="GlobalSettings(accept_uncompacted=True)",
             )
         self._topic, self._described_at = topic, self._context.clock()
-
-    def _why_recreated(self, topic: TopicDescription) -> InvalidOffsets | None:
-        """Why the rows are not of this topic; ``None`` where they are, or their topic is unknown."""
-        if self._built_of is None or is_same_topic(self._built_of, topic.topic_id):
-            return None
-        return InvalidOffsets(
-            RecoveryReason.TOPIC_RECREATED,
-            f"topic {topic.name} was recreated: its id is {topic.topic_id}, and was {self._built_of}",
-        )
 
     def _start_restore(self, topic_ends: TopicEnds) -> None:
         """Begin to restore: from the offsets of the live store, or a new one from the earliest."""

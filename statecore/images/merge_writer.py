@@ -40,7 +40,7 @@ def merge_runs(
 def merged_file(
     path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool, limits: MergeLimits = LIMITS
 ) -> RunFile | None:
-    """As :func:`merge_runs`, of a global store's runs: of several partitions, so the run has no offsets."""
+    """As :func:`merge_runs`, without a check of the order: a file of an image, whose run has no offsets."""
     refuse_records(runs)
     merging = MergingRuns(runs, [open_table(run, run.path) for run in runs], limits=limits)
     return write_merged(path, runs, merging, keep_tombstones=keep_tombstones)

@@ -158,7 +158,8 @@ class Image:
     """A built store of one task: a database, or the directory of its segments' databases. It has no location.
 
     Its inputs are always known, and named by its identity. Its content (``rows``, ``bytes``, ``digest``) is known where
-    the runs have it; on a base it is unknown until every row is read (``verify_image``), and all three are ``None``.
+    the runs have it; on a base it is unknown until every row is read (``scans_bases`` of
+    :func:`statecore.images.image.build_image`), and all three are ``None``.
     """
 
     # hash of its inputs (statecore.images.identity): equal for equal runs on equal bases; None for an image that was

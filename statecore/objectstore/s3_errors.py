@@ -16,6 +16,7 @@ _RIGHTS = (
     *("AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
     *("InvalidToken", "TokenRefreshRequired", "AllAccessDisabled", "AccountProblem", "XAdminUserNotFound"),
 )
+_CLOCK = ("RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture")
 _LATER = (
     *("SlowDown", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest", "NoSuchUpload"),
     *("Throttling", "ThrottlingException", "RequestThrottled", "XAmzContentSHA256Mismatch"),
@@ -74,6 +75,13 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
             message_text,
             code="object-store-full",
             action="Free space there, or raise the quota, then run this again.",
+            **where,
+        )
+    if code in _CLOCK:
+        return Invalid(
+            message_text,
+            code="object-store-clock-skewed",
+            action="Set the clock of this machine, or that of the object store: a signature is valid for 15 minutes.",
             **where,
         )
     if code in _RIGHTS or status in (401, 403):

@@ -1,4 +1,4 @@
-"""A real S3 server for tests (:mod:`tests.harness.versitygw`), with buckets, users and the faults that tests need."""
+"""A real S3 server for tests (:mod:`tests.harness.versitygw`), with buckets and users."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class FetchPlan:
     """The plan for one snapshot.
 
     Attributes:
-        kept: tasks that stay unchanged.
+        kept: tasks that stay unchanged; see :meth:`without`.
         plan_id: digest of all that the request places, including what an earlier attempt placed: sixteen hex digits.
     """
 

@@ -59,9 +59,9 @@ class FetchReport:
         snapshot_identity: hash of what all its stores are made of.
         created_at: publication time (ISO 8601, UTC).
         read_at: time when the first of its offsets was read (ISO 8601, UTC); ``None`` if unknown.
-        age: seconds since ``read_at``, or since ``made`` if that is unknown.
-        placed: whether anything was placed; ``False`` in a plan, and if everything was already there.
-        kept: existing tasks that were not changed.
+        age: seconds since ``read_at``, or since ``created_at`` if that is unknown.
+        placed: whether this attempt places anything; ``False`` in a plan, and if everything was already there.
+        kept: existing tasks that this attempt does not change, with those that an earlier attempt placed.
         passed_over: newer snapshots that could not be used.
         downloaded_bytes: downloaded bytes, or bytes to download.
         at_hand_bytes: bytes of files that were on this machine already.

@@ -77,7 +77,7 @@ def _plan(job: FetchJob, found: FoundSnapshot) -> FetchReport:
 
 
 def _fetch(job: FetchJob, found: FoundSnapshot) -> FetchReport | StatecoreError:
-    """Fetch one snapshot; or return why it cannot be used, without having changed anything."""
+    """Fetch one snapshot; or return why it cannot be used, without having placed anything."""
     with job.phase("plan"):
         try:
             plan = plan_fetch(found, job.request, job.directory, job.declared, job.spec)

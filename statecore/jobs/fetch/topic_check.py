@@ -11,9 +11,9 @@ the end is younger than ``delete.retention.ms``,  deletes after the end may be c
 or the log has not grown since                    deleted keys
 ================================================  =====================================================================
 
-A checkpoint checks a base in the same way before it reads a tail (:mod:`statecore.changelog.soundness`), with the same
-clock (the cluster's) and the same retention (the shorter of the snapshot's and the topic's). Kafka Streams reads the
-tail, so its completeness cannot be checked here.
+A checkpoint checks the first three before it reads a tail (:mod:`statecore.changelog.soundness`); the age it judges
+after the read, and only if the tail has gaps. Kafka Streams reads the tail here, so its age is judged in advance: with
+the same clock (the cluster's) and the same retention (the shorter of the snapshot's and the topic's).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_retention_ms
+from statecore.changelog.delete_retention import ENDLESS_MS, recorded_retention_ms
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import age_of, refusal
 from statecore.errors import Invalid, NotFound, Reason
@@ -144,12 +144,17 @@ def _compare(store: StoreToFetch, end: StoredEnd, seen: _Topics) -> _Verdict:
     epoch_end = seen.epoch_ends.get((end.topic_partition, end.leader_epoch))
     if (why := refusal(base_end(end, None, None), topic, log, epoch_end)) is not None:
         return _Verdict(why)
-    recorded = seen.horizons.get(store.task, ENDLESS_MS)
-    return _compare_ages(store, end, log, recorded_retention_ms(topic), recorded, seen.now_ms)
+    newer_retention_ms = seen.horizons.get(store.task, ENDLESS_MS)
+    return _compare_ages(store, end, log, recorded_retention_ms(topic), newer_retention_ms, seen.now_ms)
 
 
 def _compare_ages(
-    store: StoreToFetch, end: StoredEnd, log: LogOffsets, topic_retention_ms: int, seen: int, now_ms: int | None
+    store: StoreToFetch,
+    end: StoredEnd,
+    log: LogOffsets,
+    topic_retention_ms: int,
+    newer_retention_ms: int,
+    now_ms: int | None,
 ) -> _Verdict:
     """Whether deletes after an end may be lost, by the topic's retention and that recorded by newer snapshots."""
     name = str(end.topic_partition)
@@ -159,7 +164,7 @@ def _compare_ages(
         else Reason(f"{name} has no topic id in the snapshot, so a recreated topic is not detected", "topic-id-unknown")
     )
     recorded, read_at_ms = store.snapshot.delete_retention_ms, store.snapshot.read_at_ms
-    horizon = min(topic_retention_ms, seen, ENDLESS_MS if recorded is None else recorded)
+    horizon = min(topic_retention_ms, newer_retention_ms, ENDLESS_MS if recorded is None else recorded)
     if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
     grown, retention = f"{name} has grown by {log.log_end - end.end} since", horizon / 1000
@@ -200,7 +205,7 @@ def _compare_ages(
                 **values,
             )
         )
-    if age_ms > horizon / 2 or age_ms + CLOCK_MARGIN_MS > horizon:
+    if age_ms > horizon / 2 or not age.keeps_deletes:
         return _Verdict(
             doubt=Reason(
                 f"{name} has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to read the "

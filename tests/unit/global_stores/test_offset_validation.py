@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.changelog.model import LogOffsets
-from statecore.global_stores.offset_validation import why_invalid, why_unknown
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.global_stores.offset_validation import why_invalid, why_recreated, why_unknown
 from statecore.global_stores.state import RecoveryReason
 
 LOG = LogOffsets(5, 9, 10)
@@ -46,3 +46,10 @@ def test_rows_of_which_no_offset_is_known_are_not_trusted(stored: dict[int, int]
     assert found.reason is RecoveryReason.OFFSET_UNKNOWN
     assert not found.trusted
     assert why_unknown({0: 3}) is None
+
+
+@pytest.mark.parametrize(("built_of", "is_valid"), [(None, True), ("id-1", True), ("id-2", False)])
+def test_rows_of_a_topic_with_another_id_are_not_its_own(built_of: str | None, is_valid: bool) -> None:
+    found = why_recreated(built_of, TopicDescription("rates", "id-1", 1, {}))
+    assert is_valid is (found is None)
+    assert found is None or found.reason is RecoveryReason.TOPIC_RECREATED

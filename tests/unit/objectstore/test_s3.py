@@ -9,6 +9,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,12 @@ def test_wrong_credentials_are_reported(server: S3Server, monkeypatch: pytest.Mo
     all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="SignatureDoesNotMatch")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="XAdminUserNotFound")
+
+
+def test_a_clock_that_is_wrong_is_reported(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda **_: yesterday.replace(tzinfo=None))
+    all_refused(blobs_at(server.endpoint), Invalid, "object-store-clock-skewed", answer="RequestTimeTooSkewed")
 
 
 def test_missing_credentials_are_reported(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
