@@ -113,6 +113,16 @@ def test_stored_lz4_blocks_are_copied() -> None:
     assert rows(decode(bytes(data))[0]) == expected([record])
 
 
+@pytest.mark.parametrize("stored", [1 << 31, 0], ids=["stored", "compressed"])
+def test_an_lz4_block_that_is_cut_off_is_corrupt(stored: int) -> None:
+    frame = b"\x04\x22\x4d\x18\x60\x40\x82" + struct.pack("<I", 1_000 | stored) + b"only these"
+    data = bytearray(batch([Record(0, 0, b"k", b"v")], payload=frame))
+    data[22] |= CODECS["lz4"]
+    _seal(data)
+    with raises(Corrupted, "record-batch-corrupted"):
+        decode(bytes(data))
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_that_decompresses_beyond_the_buffer_grows_it(codec: str) -> None:
     records = [Record(n, n, b"k%d" % n, b"\0" * (1 << 20)) for n in range(40)]
