@@ -119,7 +119,7 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
     assert f"| {OLD} | `{old['state_dir']}` | 3.9 or 4.2 | 1 of 1 |" in shown["body"]
     assert "| 0_1 | `stamped` |" in shown["body"]
     assert "| absent |" in shown["body"]
-    assert "its task *plan* failed" in shown["body"]
+    assert "not included, see the log of its task *plan*" in shown["body"]
     assert {named["application_id"]: fingerprint(path_of(named)) for named in (old, newer)} == before
     answer(server, run, "Approve")
     assert server.wait(DAG, run) == "failed"

@@ -71,7 +71,7 @@ def test_relative_paths_are_of_the_working_directory(tmp_path: Path, monkeypatch
 
 def test_the_help_stands_in_sections_and_says_defaults() -> None:
     text = shown(RestoreRequest)
-    assert text.index("what to do:") < text.index("where to:") < text.index("limits:")
+    assert text.index("what to do:") < text.index("target:") < text.index("limits:")
     for words in (
         "--spec FILE the application's stores.yaml",
         "--store NAME only these stores; repeat the option for each (default: every store of the spec)",

@@ -26,7 +26,7 @@ from statecore.standby.assignment.protocol import (
 )
 from tests.harness.raising import raises
 
-TASKS = st.from_regex(r"[0-9]{1,3}_[0-9]{1,4}", fullmatch=True)
+TASKS = st.from_regex(r"(0|[1-9][0-9]{0,2})_(0|[1-9][0-9]{0,3})", fullmatch=True)
 SUMS = st.integers(0, 2**64 - 1)
 SUBSCRIPTIONS = st.builds(
     Subscription,
