@@ -161,13 +161,14 @@ def _legal_name(node: Node, key: str, what: str, problems: Problems, *, required
     value = _text(node, key, what, problems, required=required)
     if value is None:
         return None
-    if not _is_legal_name(value.text or ""):
+    if not is_legal_name(value.text or ""):
         problems.expected(value, f"{what} of letters, digits, '.', '_' and '-' (at most 249)")
         return None
     return value.text
 
 
-def _is_legal_name(text: str) -> bool:
+def is_legal_name(text: str) -> bool:
+    """Whether Kafka allows this name: of a topic, and of a logged store (``Named.validate``)."""
     return bool(_LEGAL_NAME.fullmatch(text)) and text not in (".", "..")
 
 
@@ -252,7 +253,7 @@ def _store_bodies(section: Node, problems: Problems) -> list[tuple[Node, str, No
         return []
     bodies = []
     for name, (key, body) in section.fields.items():
-        if not _is_legal_name(name):
+        if not is_legal_name(name):
             problems.expected(key, "a store name of letters, digits, '.', '_' and '-' (at most 249)")
         elif body.shape != MAPPING:
             problems.expected(body, "a store, such as {kind: key-value}")
