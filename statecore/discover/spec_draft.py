@@ -13,7 +13,7 @@ from statecore.discover.kind_evidence import is_suppression, listed
 from statecore.discover.topology import Subtopology
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, default_changelog
-from statecore.spec.reader import is_legal_name
+from statecore.spec.reader import is_store_name
 from statecore.statedir.store_places import changelog_owner
 
 
@@ -200,7 +200,7 @@ class DraftFactory:
     ) -> None:
         self.application_id, self.topics, self.notes, self.answers = application_id, topics, notes, answers
         self.left_out: set[str] = set()
-        self.found = [store for store in found if self._can_be_declared(store.name)]
+        self.found = [store for store in found if self._can_be_declared(store.name, store.subtopology < 0)]
         self.by_name = {store.name: store for store in self.found}
         self.names = set(self.by_name)
         self.tasks = {store.subtopology for store in found}
@@ -223,7 +223,7 @@ class DraftFactory:
         self.names.update(*(subtopology.stores for subtopology in subtopologies))
         for subtopology in subtopologies:
             for name, sources in subtopology.stores.items():
-                if not self._can_be_declared(name):
+                if not self._can_be_declared(name, subtopology.is_global):
                     continue
                 if subtopology.is_global:
                     drafts += self._global(subtopology, name, sources)
@@ -232,7 +232,7 @@ class DraftFactory:
                 memory = self._in_memory(name, subtopology.number)
                 # Nothing is restored into a store in memory, so its topic does not matter.
                 usual = Changelog(self._usual(name))
-                topic = usual if memory else self._changelog(name, found, subtopology)
+                topic = usual if memory and is_store_name(name) else self._changelog(name, found, subtopology)
                 processors = frozenset(subtopology.processors[name])
                 drafts.append(Draft(name, subtopology.number, topic, found, processors, memory))
         for name in sorted(self.by_name.keys() - {draft.name for draft in drafts}):
@@ -278,14 +278,11 @@ class DraftFactory:
             return "in memory, because its tasks have a directory and it has none; unless it was added since"
         return ""
 
-    def _can_be_declared(self, name: str) -> bool:
-        """Whether a spec can have this name; if not, it is noted once. ``Topology.addStateStore`` checks no name."""
-        if not is_legal_name(name) and name not in self.left_out:
+    def _can_be_declared(self, name: str, is_global: bool) -> bool:
+        """Whether a spec can have this name; if not, it is noted once."""
+        if not is_store_name(name, is_logged=is_global) and name not in self.left_out:
             self.left_out.add(name)
-            self.notes.general.append(
-                f"The store {name!r} was left out: a spec allows letters, digits, '.', '_' and '-' in names (at most "
-                "249), as Kafka does in those of topics, so this store has no changelog."
-            )
+            self.notes.general.append(f"The store {name!r} was left out: a spec cannot have a store of such a name.")
         return name not in self.left_out
 
     def _usual(self, name: str) -> str:
@@ -294,14 +291,17 @@ class DraftFactory:
     def _changelog(self, name: str, found: DirectoryStore | None, subtopology: Subtopology | None) -> Changelog:
         if name in self.answers.changelogs:
             return Changelog(self.answers.changelogs[name])
-        changelog = infer_changelog(
-            name,
-            self._usual(name),
-            self.topics,
-            found,
-            subtopology,
-            lambda topic: changelog_owner(topic, self.application_id, self.names),
-        )
+        if is_store_name(name):
+            changelog = infer_changelog(
+                name,
+                self._usual(name),
+                self.topics,
+                found,
+                subtopology,
+                lambda topic: changelog_owner(topic, self.application_id, self.names),
+            )
+        else:
+            changelog = Changelog(NO_CHANGELOG, "not logged: no topic can have such a name")
         if changelog.remark:
             self.notes.add(name, changelog.remark)
         return changelog
