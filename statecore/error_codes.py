@@ -457,7 +457,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "worker-illegal-instruction": (StatecoreError, "A worker process met code that was compiled for another CPU."),
     "worker-killed": (Capacity, "A worker process was killed, most often for want of memory."),
     "write-conflict": (Retryable, "Other clients wrote the same object at the same time, in every attempt."),
-    "write-outcome-unknown": (Retryable, "A reply was lost, and whether the pointer was replaced is not known."),
+    "write-outcome-unknown": (
+        Retryable,
+        "A reply or a lock file was lost, and whether the pointer was replaced is not known.",
+    ),
     "writes-not-committed": (Invalid, "The store has uncommitted writes."),
 }
 """Code → the kind of error that has it, and what it means in one sentence."""

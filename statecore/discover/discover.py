@@ -186,7 +186,7 @@ def _sources(state_dir: Path | None, subtopologies: list[Subtopology] | None) ->
 
 
 def _note_leftovers(application_id: str, stores: list[StoreSpec], topics: set[str], notes: Notes) -> None:
-    known = {store.changelog for store in stores}
+    known = {store.changelog for store in stores} | {topic for one in notes.open for topic in one.changelogs}
     for topic in sorted(topics - known):
         if topic.startswith(f"{application_id}-") and topic.endswith("-changelog"):
             notes.general.append(f"No store was found for the topic {topic}: it may be of a longer application id, in "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ from statecore.discover.kind_evidence import is_suppression, listed
 from statecore.discover.topology import Subtopology
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, default_changelog
+from statecore.spec.reader import is_store_name
+from statecore.statedir.store_places import changelog_owner
 
 
 class Changelog(NamedTuple):
@@ -35,12 +37,16 @@ def infer_changelog(
     existing: Collection[str],
     found: DirectoryStore | None,
     subtopology: Subtopology | None,
+    owner_of: Callable[[str], tuple[str, str] | None],
 ) -> Changelog:
-    """Infer the changelog of a store."""
+    """Infer the changelog of a store; ``owner_of`` names the other application and store of a topic, if any."""
     if found is not None:
         named = sorted(topic for topic in found.topics if topic in existing)
+        foreign = [topic for topic in named if owner_of(topic) is not None]
+        if foreign and default_changelog in existing and default_changelog not in named:
+            return _of_other_application(default_changelog, foreign, owner_of)
         if len(named) == 1:
-            return Changelog(named[0])
+            return Changelog(named[0], _named_like(named[0], owner_of) if foreign else "")
         if found.unlogged:
             return _of_no_offset(default_changelog, existing)
     if default_changelog in existing:
@@ -62,6 +68,22 @@ def infer_changelog(
         f"log it{other}",
         tuple(candidates),
     )
+
+
+def _of_other_application(
+    usual: str, foreign: list[str], owner_of: Callable[[str], tuple[str, str] | None]
+) -> Changelog:
+    named = "; ".join(_named_like(topic, owner_of) for topic in foreign)
+    remark = (
+        f"its directory has offsets of another application, though {usual} exists ({named}): is the directory a copy "
+        "of that application's? Then do not use it"
+    )
+    return Changelog(UNKNOWN_CHANGELOG, remark, (usual, *foreign))
+
+
+def _named_like(topic: str, owner_of: Callable[[str], tuple[str, str] | None]) -> str:
+    application_id, store = owner_of(topic) or ("", "")
+    return f"{topic} is by its name of the application {application_id} (its store {store})"
 
 
 def _of_no_offset(usual: str, existing: Collection[str]) -> Changelog:
@@ -177,8 +199,10 @@ class DraftFactory:
         self, application_id: str, topics: set[str], found: list[DirectoryStore], notes: Notes, answers: Answers
     ) -> None:
         self.application_id, self.topics, self.notes, self.answers = application_id, topics, notes, answers
-        self.found = found
-        self.by_name = {store.name: store for store in found}
+        self.left_out: set[str] = set()
+        self.found = [store for store in found if self._can_be_declared(store.name, store.subtopology < 0)]
+        self.by_name = {store.name: store for store in self.found}
+        self.names = set(self.by_name)
         self.tasks = {store.subtopology for store in found}
 
     def of_directory(self) -> list[Draft]:
@@ -196,8 +220,11 @@ class DraftFactory:
     def of_topology(self, subtopologies: list[Subtopology]) -> list[Draft]:
         """Drafts of the stores that the topology names."""
         drafts: list[Draft] = []
+        self.names.update(*(subtopology.stores for subtopology in subtopologies))
         for subtopology in subtopologies:
             for name, sources in subtopology.stores.items():
+                if not self._can_be_declared(name, subtopology.is_global):
+                    continue
                 if subtopology.is_global:
                     drafts += self._global(subtopology, name, sources)
                     continue
@@ -205,7 +232,7 @@ class DraftFactory:
                 memory = self._in_memory(name, subtopology.number)
                 # Nothing is restored into a store in memory, so its topic does not matter.
                 usual = Changelog(self._usual(name))
-                topic = usual if memory else self._changelog(name, found, subtopology)
+                topic = usual if memory and is_store_name(name) else self._changelog(name, found, subtopology)
                 processors = frozenset(subtopology.processors[name])
                 drafts.append(Draft(name, subtopology.number, topic, found, processors, memory))
         for name in sorted(self.by_name.keys() - {draft.name for draft in drafts}):
@@ -251,13 +278,30 @@ class DraftFactory:
             return "in memory, because its tasks have a directory and it has none; unless it was added since"
         return ""
 
+    def _can_be_declared(self, name: str, is_global: bool) -> bool:
+        """Whether a spec can have this name; if not, it is noted once."""
+        if not is_store_name(name, is_logged=is_global) and name not in self.left_out:
+            self.left_out.add(name)
+            self.notes.general.append(f"The store {name!r} was left out: a spec cannot have a store of such a name.")
+        return name not in self.left_out
+
     def _usual(self, name: str) -> str:
         return default_changelog(self.application_id, name)
 
     def _changelog(self, name: str, found: DirectoryStore | None, subtopology: Subtopology | None) -> Changelog:
         if name in self.answers.changelogs:
             return Changelog(self.answers.changelogs[name])
-        changelog = infer_changelog(name, self._usual(name), self.topics, found, subtopology)
+        if is_store_name(name):
+            changelog = infer_changelog(
+                name,
+                self._usual(name),
+                self.topics,
+                found,
+                subtopology,
+                lambda topic: changelog_owner(topic, self.application_id, self.names),
+            )
+        else:
+            changelog = Changelog(NO_CHANGELOG, "not logged: no topic can have such a name")
         if changelog.remark:
             self.notes.add(name, changelog.remark)
         return changelog

@@ -122,7 +122,7 @@ def parse_topology(text: str, source: str = "The topology") -> list[Subtopology]
 
 
 def _names(text: str) -> set[str]:
-    return {name.strip() for name in text.split(",") if name.strip() and name.strip() != "none"}
+    return {name.strip() for name in text.split(",") if name.strip()}
 
 
 PLUGIN_SETTING = "group.streams.topology.description.plugin.class"

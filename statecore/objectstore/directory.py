@@ -22,15 +22,17 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
+from typing import IO
 
 from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import (
     AnyPath,
     NotRegularFile,
     clone,
+    file_id,
     give_to_owner,
     has_expected_owner_and_mode,
     link,
@@ -289,48 +291,66 @@ class DirectoryPointers(Pointers):
 
     def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
         path = self._root / checked_name(name)
-        with self._locked(name):
-            now = self.read(name)
-            if (None if now is None else now.version) != expected:
-                return None
-            partial = self._root / _PARTIAL / uuid.uuid4().hex
-            try:
-                make_directories(path.parent)
-                make_directories(partial.parent)
-                with partial.open("xb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                give_to_owner(partial)
-                partial.replace(path)
-                for directory in (path.parent, *path.parent.parents):
-                    if directory == self._root.parent:
-                        sync_if_readable(directory)
-                        break
-                    sync_file(directory)
-            except OSError as error:
-                with suppress(OSError):
-                    partial.unlink()
-                raise self._error("written", name, error) from error
-        return _version(content)
+        while True:
+            with self._locked(name) as is_held:
+                now = self.read(name)
+                if (None if now is None else now.version) != expected:
+                    return None
+                partial = self._root / _PARTIAL / uuid.uuid4().hex
+                try:
+                    make_directories(path.parent)
+                    make_directories(partial.parent)
+                    with partial.open("xb") as file:
+                        file.write(content)
+                        file.flush()
+                        os.fsync(file.fileno())
+                    give_to_owner(partial)
+                    if not is_held():  # another process may have replaced the pointer since it was read
+                        partial.unlink()
+                        continue
+                    partial.replace(path)
+                    for directory in (path.parent, *path.parent.parents):
+                        if directory == self._root.parent:
+                            sync_if_readable(directory)
+                            break
+                        sync_file(directory)
+                    if is_held():
+                        return _version(content)
+                except OSError as error:
+                    with suppress(OSError):
+                        partial.unlink()
+                    raise self._error("written", name, error) from error
+            raise Retryable(
+                f"The lock file of the pointer {name} in {self._root} was deleted while the pointer was replaced, so "
+                "another process may have replaced it at the same time.",
+                code="write-outcome-unknown",
+                action=f"Exclude {_LOCKS} from what deletes old files, and run this again.",
+                pointer=name,
+                directory=str(self._root),
+            )
 
     @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
+    def _locked(self, name: str) -> Iterator[Callable[[], bool]]:
+        """Lock a pointer; yields whether it is locked still, which it is not once the lock file was deleted."""
         lock = self._root / _LOCKS / hashlib.sha256(name.encode()).hexdigest()
-        try:
-            make_directories(lock.parent)
-            file = lock.open("a")
-            with suppress(PermissionError):  # owned by another user, who has done this
-                give_to_owner(lock)
-        except OSError as error:
-            raise self._error("written", name, error) from error
-        with file:
-            try:
-                # A lock of the open file, not of the process: threads exclude each other, too.
-                fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError as error:
-                raise self._error("locked", name, error) from error
-            yield
+        with ExitStack() as opened:
+            while True:
+                try:
+                    make_directories(lock.parent)
+                    file = opened.enter_context(lock.open("a"))
+                    with suppress(PermissionError):  # owned by another user, who has done this
+                        give_to_owner(lock)
+                except OSError as error:
+                    raise self._error("written", name, error) from error
+                try:
+                    # A lock of the open file, not of the process: threads exclude each other, too.
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                    if _is_at(lock, file):
+                        break
+                except OSError as error:
+                    raise self._error("locked", name, error) from error
+                file.close()
+            yield lambda: _is_at(lock, file)
 
     def _error(self, doing: str, name: str, error: OSError) -> StatecoreError:
         failed, where = f"The pointer {name} in {self._root} could not be {doing}", {"pointer": name}
@@ -349,3 +369,11 @@ class DirectoryPointers(Pointers):
 
 def _version(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether a path names an open file."""
+    try:
+        return file_id(path.stat()) == file_id(os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

@@ -33,6 +33,7 @@ from typing import Any
 
 from statecore.errors import Invalid, NotFound
 from statecore.filesystem import read_regular
+from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT
 from statecore.spec.client_settings import read_client_settings
@@ -54,6 +55,9 @@ from statecore.spec.units import DURATION_EXPECTED, parse_duration
 from statecore.system_errors import system_error
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NAME_MAX = 255
+"""Bytes in the name of a file."""
+
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
 _TOP = (
     *("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "kafka_connection", "spark"),
@@ -171,6 +175,20 @@ def _is_legal_name(text: str) -> bool:
     return bool(_LEGAL_NAME.fullmatch(text)) and text not in (".", "..")
 
 
+def is_store_name(text: str, *, is_logged: bool = True) -> bool:
+    """Whether a store can be declared by this name.
+
+    A logged store has the characters of topics in its name. ``Topology.addStateStore`` checks none, so one without
+    changelog may have any name that a directory, and ``.checkpoint_<store>`` beside it, can have. Control characters
+    are refused.
+    """
+    if is_logged or _is_legal_name(text):
+        return _is_legal_name(text)
+    if text in ("", ".", "..") or "/" in text or not text.isprintable():
+        return False
+    return len(store_checkpoint_file(text).encode()) <= _NAME_MAX
+
+
 def _servers(root: Node, problems: Problems) -> str:
     expectation = "host:port, or several separated by commas"
     value = _text(root, "bootstrap_servers", expectation, problems)
@@ -252,7 +270,8 @@ def _store_bodies(section: Node, problems: Problems) -> list[tuple[Node, str, No
         return []
     bodies = []
     for name, (key, body) in section.fields.items():
-        if not _is_legal_name(name):
+        is_logged = "changelog" not in body.fields or body.fields["changelog"][1].text != NO_CHANGELOG
+        if not is_store_name(name, is_logged=is_logged):
             problems.expected(key, "a store name of letters, digits, '.', '_' and '-' (at most 249)")
         elif body.shape != MAPPING:
             problems.expected(body, "a store, such as {kind: key-value}")

@@ -78,17 +78,17 @@ def spec_hash(spec: ApplicationSpec) -> str:
 def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: Mapping[str, str] | None = None) -> str:
     comments = notes or {}
     document = spec_to_mapping(spec)
-    lines = [f"# {line}".rstrip() for line in header]
+    lines = [f"# {_escaped(line)}".rstrip() for line in header]
     for key in ("application_id", "bootstrap_servers", "processing_guarantee", "transactional_state_stores"):
         if key in document:
             lines.append(_commented(f"{key}: {_scalar(document[key])}", comments.get(key)))
     if "kafka" in document:
         lines.append("kafka:")
-        lines += [f"  {key}: {_scalar(value)}" for key, value in document["kafka"].items()]
+        lines += [f"  {_scalar(key)}: {_scalar(value)}" for key, value in document["kafka"].items()]
     if "kafka_connection" in document:
         lines.append(f"kafka_connection: {_scalar(document['kafka_connection'])}")
     if "spark" in document:
-        lines.append(f"spark: {json.dumps(document['spark'])}")
+        lines.append(f"spark: {_flow(document['spark'])}")
     if CHECKPOINT_INTERVAL in document:
         lines.append(f"{CHECKPOINT_INTERVAL}: {document[CHECKPOINT_INTERVAL]}")
     if "subtopologies" in document:
@@ -117,7 +117,7 @@ def _stores(stores: Mapping[str, Mapping[str, str]], notes: Mapping[str, str]) -
 
 
 def _commented(line: str, note: str | None) -> str:
-    return f"{line}  # {note}" if note else line
+    return f"{line}  # {_escaped(note)}" if note else line
 
 
 def _scalar(value: Any) -> str:
@@ -130,4 +130,14 @@ def _scalar(value: Any) -> str:
     plain = text.replace("-", "").replace("_", "").replace(".", "").replace(":", "").isalnum() and text.isascii()
     special = text.endswith(":") or not (text[:1].isalpha() or parse_duration(text))
     word = text.lower() in {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
-    return text if plain and not special and not word else json.dumps(text)
+    return text if plain and not special and not word else _flow(text)
+
+
+def _flow(value: Any) -> str:
+    """JSON that is YAML, too: not with surrogate pairs, nor with what YAML reads as the end of a line."""
+    return _escaped(json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(text: str) -> str:
+    """A text in one line of what YAML calls printable; Python's escapes are those of YAML's double quotes."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

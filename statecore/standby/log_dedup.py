@@ -92,7 +92,7 @@ class RoundReports:
         self._reported_at = 0.0
 
     def end_round(self, report: StandbyReport, *, is_complete: bool) -> None:
-        """Report the end of a round; it is whole if the next one starts only after the interval."""
+        """Report the end of a round; it is complete if the next one starts only after the interval."""
         # Without the lag, which changes in every round.
         state = [(task.task, task.role, task.exit_code, task.lag is None) for task in report.tasks]
         now = self._clock()

@@ -177,8 +177,8 @@ class _Standby:
         self._directory.check_locked()  # without the lock every task would fail and be retried forever
         self._rounds += 1
         self._manager.round(stopped)
-        is_whole = not (self._manager.is_behind or self._manager.is_waiting)
-        self._round_reports.end_round(self._report(self._manager.report()), is_complete=is_whole)
+        is_complete = not (self._manager.is_behind or self._manager.is_waiting)
+        self._round_reports.end_round(self._report(self._manager.report()), is_complete=is_complete)
 
     def _report(self, tasks: tuple[StandbyTaskReport, ...]) -> StandbyReport:
         return StandbyReport(

@@ -16,8 +16,8 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
-from statecore.spec.reader import read_spec
-from statecore.spec.writer import spec_to_yaml
+from statecore.spec.reader import parse_spec, read_spec
+from statecore.spec.writer import spec_to_mapping, spec_to_yaml
 from tests.harness.raising import raises
 from tests.unit.doctor.stored import CASES, golden, offsets, write_database, write_golden
 
@@ -108,6 +108,11 @@ def test_the_description_of_a_topology_is_parsed():
         parse_topology("something else", "describe.txt")
 
 
+def test_a_store_can_be_called_like_the_end_of_a_topology():
+    parsed = parse_topology(TOPOLOGY.replace("counts", "none"))
+    assert parsed[0].stores == {"latest": {"flights"}, "none": {"flights"}}
+
+
 BY_NAME = """\
 Topologies:
    Sub-topology: 0
@@ -175,6 +180,69 @@ def test_the_topology_gives_subtopologies_and_changelogs_but_no_kinds():
     text = spec_to_yaml(spec, header=tuple(notes.general), notes=notes.by_name)
     assert read_spec(text) == spec
     assert "# restored from profiles" in text
+
+
+@pytest.mark.parametrize("topology", [None, TOPOLOGY])
+def test_a_changelog_of_another_application_is_not_adopted_where_the_own_exists(tmp_path, topology):
+    theirs = TopicPartition("app-v2-latest-changelog", 0)
+    make_store(tmp_path / "app/0_0/rocksdb/latest", StoreKind.KEY_VALUE, theirs)
+    topics = {**TOPICS, theirs.topic: COMPACT}
+    spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path, topology_text=topology)
+    assert found(spec, "latest").changelog == "?"
+    assert [one.changelogs for one in notes.open if one.store == "latest"] == [("app-latest-changelog", theirs.topic)]
+    assert "the application app-v2 (its store latest)" in notes.by_name["latest"]
+    assert not any("the topic app-latest-changelog" in line for line in notes.general)
+    declared = Answers(changelogs={"latest": theirs.topic})
+    spec, _ = discover(FakeCluster(topics), "app", state_dir=tmp_path, topology_text=topology, answers=declared)
+    assert found(spec, "latest").changelog == theirs.topic
+    # Without a changelog of its own it may be a table of that topic, and the name is reported.
+    del topics["app-latest-changelog"]
+    spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path, topology_text=topology)
+    assert found(spec, "latest").changelog == theirs.topic
+    assert "the application app-v2 (its store latest)" in notes.by_name["latest"]
+
+
+def test_a_longer_name_of_an_own_store_is_no_other_application(tmp_path):
+    own = TopicPartition("app-v2-latest-changelog", 0)
+    make_store(tmp_path / "app/0_0/rocksdb/latest", StoreKind.KEY_VALUE, TopicPartition("app-latest-changelog", 0))
+    make_store(tmp_path / "app/0_0/rocksdb/v2-latest", StoreKind.KEY_VALUE, own)
+    spec, notes = discover(FakeCluster({**TOPICS, own.topic: COMPACT}), "app", state_dir=tmp_path)
+    assert found(spec, "v2-latest").changelog == own.topic
+    assert found(spec, "latest").changelog == "app-latest-changelog"
+    assert not notes.by_name.keys() & {"latest", "v2-latest"}
+
+
+@pytest.mark.parametrize("name", ["a\nb: 1s", "a\x85b", "a\u2028b", "a\tb", "\udcff", "x" * 250])
+@pytest.mark.parametrize("topology", [None, TOPOLOGY])
+def test_a_store_whose_name_no_spec_allows_is_left_out_and_reported_in_one_line(tmp_path, name, topology):
+    make_store(tmp_path / "app/0_0/rocksdb/latest", StoreKind.KEY_VALUE, TopicPartition("app-latest-changelog", 0))
+    (tmp_path / "app/0_0/rocksdb" / name).mkdir()
+    spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, topology_text=topology)
+    assert spec.store(name) is None
+    assert len([line for line in notes.general if line.startswith(f"The store {name!r} was left out")]) == 1
+    assert read_spec(spec_to_yaml(spec, header=tuple(notes.general), notes=notes.by_name)) == spec
+
+
+@pytest.mark.parametrize("name", ["größe", "a b", "a: b", "#a", "\N{DRAGON}", '"', "\\", "*"])
+@pytest.mark.parametrize("in_topology", [True, False])
+def test_a_store_whose_name_no_topic_can_have_is_not_logged(tmp_path, name, in_topology):
+    make_store(tmp_path / "app/0_0/rocksdb" / name, StoreKind.KEY_VALUE)
+    topology = TOPOLOGY.replace("counts", name) if in_topology else None
+    spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, topology_text=topology)
+    assert found(spec, name).changelog == "none"
+    assert not any("left out" in line for line in notes.general)
+    assert read_spec(spec_to_yaml(spec, header=tuple(notes.general), notes=notes.by_name)) == spec
+    assert parse_spec(spec_to_mapping(spec)) == spec
+
+
+def test_a_store_in_memory_and_a_global_one_whose_names_no_topic_can_have(tmp_path):
+    make_store(tmp_path / "app/0_0/rocksdb/latest", StoreKind.KEY_VALUE, TopicPartition("app-latest-changelog", 0))
+    topology = TOPOLOGY.replace("counts", "größe").replace("products-store", "a b")
+    spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, topology_text=topology)
+    assert (found(spec, "größe").kind, found(spec, "größe").changelog) == (StoreKind.IN_MEMORY, "none")
+    assert spec.global_stores == ()
+    assert any(line.startswith("The store 'a b' was left out") for line in notes.general)
+    assert read_spec(spec_to_yaml(spec, notes=notes.by_name)) == spec
 
 
 def test_a_state_directory_shows_kinds_tasks_and_changelogs(tmp_path):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Retryable
 from statecore.objectstore.directory import DirectoryPointers
-from statecore.objectstore.pointers import Pointers
+from statecore.objectstore.pointers import Pointers, PointerValue
 from tests.harness.raising import raises
 from tests.harness.syncing import synced_paths
 from tests.unit.objectstore.implementations import IMPLEMENTATIONS, POINTERS
@@ -117,6 +119,58 @@ def test_a_pointer_of_a_directory_is_forced_to_the_disk_before_it_has_its_name_a
     assert pointers.swap("apps/a/head", b"2", before)
     content = [path.parent for path in synced].index(root / "~partial")
     assert synced[content + 1 :] == [root / "apps/a", root / "apps", root, tmp_path]
+
+
+def test_one_swap_wins_if_the_lock_file_is_deleted_while_it_is_held(tmp_path: Path) -> None:
+    won: list[str | None] = []
+
+    class Interrupted(DirectoryPointers):
+        def read(self, name: str) -> PointerValue | None:
+            found = super().read(name)
+            if not won:
+                delete_locks(tmp_path)
+                won.append(DirectoryPointers(tmp_path).swap(name, b"second", first))
+            return found
+
+    first = swapped(tmp_path)
+    assert Interrupted(tmp_path).swap("head", b"third", first) is None
+    assert DirectoryPointers(tmp_path).read("head") == (b"second", won[0])
+
+
+def test_a_swap_that_waited_for_a_deleted_lock_file_takes_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, flock = swapped(tmp_path), fcntl.flock
+    locked = []
+
+    def delete_after(file: IO[str], how: int) -> None:
+        flock(file, how)
+        if not locked:
+            delete_locks(tmp_path)
+        locked.append(how)
+
+    monkeypatch.setattr(fcntl, "flock", delete_after)
+    assert DirectoryPointers(tmp_path).swap("head", b"second", first) is not None
+    assert locked == [fcntl.LOCK_EX] * 2
+
+
+def test_a_swap_whose_lock_file_is_deleted_as_it_replaces_the_pointer_is_of_unknown_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, replace = swapped(tmp_path), Path.replace
+
+    def delete_before(path: Path, target: Path) -> Path:
+        delete_locks(tmp_path)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", delete_before)
+    with raises(Retryable, "write-outcome-unknown", pointer="head"):
+        DirectoryPointers(tmp_path).swap("head", b"second", first)
+
+
+def delete_locks(root: Path) -> None:
+    for file in (root / "~locks").iterdir():
+        file.unlink()
 
 
 def test_a_pipe_in_the_place_of_a_pointer_is_refused_and_not_waited_for(tmp_path: Path) -> None:

@@ -241,6 +241,23 @@ def test_an_absent_file_is_not_found_and_a_directory_is_invalid(tmp_path):
         load_spec(tmp_path / "latin.yaml")
 
 
+@pytest.mark.parametrize("name", ["größe", "a b", "a: b", "ö" * 121, "#"])
+def test_only_a_store_that_is_not_logged_may_have_a_name_that_no_topic_can_have(name):
+    stores = {"on": {"kind": "?"}, name: {"kind": "key-value", "changelog": "none"}}
+    mapping = {**yaml.safe_load(GOOD), "kafka": {}, "subtopologies": {"0": {"stores": stores}}}
+    assert [store.name for store in parse_spec(mapping).stores] == ["on", name]
+    stores[name]["changelog"] = "profiles"
+    with raises(Invalid, "spec-invalid"):
+        parse_spec(mapping)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\nb", "a\x85b", "a\0b", "ö" * 122])
+def test_a_store_that_is_not_logged_has_a_name_that_a_directory_can_have(name):
+    stores = {name: {"kind": "key-value", "changelog": "none"}}
+    with raises(Invalid, "spec-invalid"):
+        parse_spec({**yaml.safe_load(GOOD), "kafka": {}, "subtopologies": {"0": {"stores": stores}}})
+
+
 def test_a_file_is_named_in_its_problems(tmp_path):
     path = tmp_path / "stores.yaml"
     path.write_text(GOOD.replace("localhost:9092,", "localhost,"))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, default_changelog
 from statecore.spec.reader import parse_spec, read_spec
+from statecore.spec.spark_settings import SparkSettings
 from statecore.spec.units import format_duration, parse_duration
 from statecore.spec.writer import spec_hash, spec_to_json, spec_to_yaml
 
@@ -54,6 +55,20 @@ def specs(draw) -> ApplicationSpec:
         kafka_connection=draw(st.none() | NAMES),
         transactional_state_stores=draw(st.booleans()),
     )
+
+
+OUT_OF_LINE = ["\n", "\r", "\x07", "\x7f", "\x85", "\u2028", "\ufeff", "\U0001f642", '"', "\\", "\t", "ö", "# ", "'"]
+
+
+@pytest.mark.parametrize("char", OUT_OF_LINE)
+def test_no_text_leaves_its_value_or_comment(char):
+    text = f"a{char}checkpoint_interval: 1s"
+    stores = (StoreSpec("a", StoreKind.KEY_VALUE, 0, "app-a-changelog"),)
+    declared = ApplicationSpec("app", "host:1", ProcessingGuarantee.AT_LEAST_ONCE, stores, (),
+                               kafka={"client_id": text}, kafka_declared={"client_id": text},
+                               spark=SparkSettings(conf={"spark.app.name": text}))  # fmt: skip
+    written = spec_to_yaml(declared, header=(text,), notes={"a": text, "application_id": text})
+    assert read_spec(written) == declared
 
 
 @given(specs())
