@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_OPEN
 from statecore.formats.releases import CURRENT
@@ -106,7 +106,7 @@ def test_a_versioned_store_is_emptied_at_minus_four_and_the_old_one_quarantined(
     create_database(database, StoreKind.VERSIONED_KEY_VALUE, offsets)
     if how == "rows":
         with RocksDBStore(database, StoreKind.VERSIONED_KEY_VALUE) as store:
-            store.put(b"\xff" * 8 + b"key", b"row")
+            store.put(b"\xff" * 8 + b"key", b"\0" * 8 + b"row")
             store.commit({at: OFFSET_UNKNOWN})
     elif how == "open":
         with_status(database, STATUS_OPEN)
@@ -121,6 +121,69 @@ def test_a_versioned_store_is_emptied_at_minus_four_and_the_old_one_quarantined(
             assert next(store.scan_lists(), None) is None
         (aside,) = quarantined(world.directory, STALE)
         assert (aside.path / "rocksdb" / "versions" / "CURRENT").exists()
+
+
+@pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.LIST])
+def test_a_store_that_the_spec_calls_versioned_and_is_of_another_kind_is_not_emptied(
+    path: Path, kind: StoreKind
+) -> None:
+    world = World(path, spec_of(store_of("prices", StoreKind.VERSIONED_KEY_VALUE), store_of("plain")))
+    task = world.directory.task_path(TASK)
+    with RocksDBStore(task / "rocksdb" / "prices", kind, create=True) as store:
+        store.put(b"key", b"row")
+        store.commit({changelog_of("prices"): 9})
+    before = fingerprint(task)
+    with world.directory.lock(), raises(Invalid, "kind-mismatch", stores=["prices"]):
+        world.stores().open()
+    assert fingerprint(task) == before
+    assert not quarantined(world.directory, STALE)
+
+
+@pytest.mark.parametrize("wrong", ["kind", "interval", "damage"])
+def test_a_task_is_refused_before_it_is_changed(path: Path, wrong: str) -> None:
+    """``a`` has expired segments, ``b`` is versioned, ``c`` has no database, and ``d`` is refused."""
+    kind = StoreKind.HEADERS_KEY_VALUE if wrong == "kind" else StoreKind.WINDOW
+    spec = spec_of(
+        store_of("a", StoreKind.WINDOW),
+        store_of("b", StoreKind.VERSIONED_KEY_VALUE),
+        store_of("c"),
+        store_of("d", kind),
+    )
+    world = World(path, spec)
+    task = world.directory.task_path(TASK)
+    for start in (0, 9_000_000):
+        create_database(task / "a" / f"a.{start}", StoreKind.WINDOW, {changelog_of("a"): 5})
+    with RocksDBStore(task / "rocksdb" / "b", StoreKind.VERSIONED_KEY_VALUE, create_if_missing=True) as store:
+        store.put(b"\xff" * 8 + b"key", b"\0" * 8 + b"row")
+        store.commit({changelog_of("b"): 9})
+    refused = task / ("rocksdb/d" if wrong == "kind" else f"d/d.{7 if wrong == 'interval' else 0}")
+    create_database(refused, StoreKind.KEY_VALUE, {changelog_of("d"): 5})
+    if wrong == "damage":
+        next(refused.glob("MANIFEST-*")).write_bytes(b"nonsense")
+    (task / ".checkpoint").write_text("0\n0\n")
+    with world.directory.lock(), pytest.raises(StatecoreError) as raised:
+        world.stores().open()
+    codes = {"kind": "kind-mismatch", "interval": "segment-interval-mismatch", "damage": "database-damaged"}
+    assert raised.value.code == codes[wrong]
+    assert all((task / one).exists() for one in ("a/a.0/CURRENT", "a/a.9000000/CURRENT", ".checkpoint"))
+    assert not (task / "rocksdb" / "c").exists()
+    assert read_database_state(task / "rocksdb" / "b").offsets == {changelog_of("b"): 9}
+    assert not quarantined(world.directory, STALE)
+
+
+def test_segments_that_had_expired_at_the_start_are_quarantined_with_the_next_rows(path: Path) -> None:
+    """Left by a kill, or of a longer retention than the spec's."""
+    spec = spec_of(store_of("clicks", StoreKind.WINDOW))
+    directory = StateDirectory(path, APPLICATION)
+    store = directory.task_path(TASK) / "clicks"
+    for start in (0, 300_000, 9_000_000):
+        create_database(store / f"clicks.{start}", StoreKind.WINDOW, {changelog_of("clicks"): 5})
+    for stores in opened(path, spec):
+        assert len(list(store.iterdir())) == 3
+        stores.apply("clicks", [], 8)
+    assert [one.name for one in store.iterdir()] == ["clicks.9000000"]
+    aside = [one.path / "clicks" for one in quarantined(directory, STALE)]
+    assert sorted(segment.name for one in aside for segment in one.iterdir()) == ["clicks.0", "clicks.300000"]
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
