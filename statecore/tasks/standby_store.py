@@ -13,7 +13,8 @@ A store of a kind without segments is one database. Others have one for each seg
   again, and the segment's offset does not count. One segment always stays: without a database there is no offset, and
   under exactly-once Kafka Streams would wipe the whole task.
 - **A segment that had expired when the store was opened** was left by a kill, or the declared retention is too short.
-  So it stays until the next rows come, as in Kafka Streams, and is then kept aside instead of being deleted.
+  So it stays until the next rows come, as in Kafka Streams. Then it is kept aside instead of being deleted, and so are
+  the other segments of that time when they expire.
 
 The stream time is not on the disk: it is the greatest that was seen since the store was opened, or that of the newest
 segment's beginning.
@@ -101,7 +102,7 @@ class StandbyStore:
         self._identities: dict[int | None, str] = {}
         self._unfinished: list[Path] = []
         self._expired: list[Path] = []
-        self._expired_at_open: list[Path] = []
+        self._doubted: set[Path] = set()
         self._offset: int | None = None
         self._is_settled = False
         self._stream_time = -1
@@ -170,7 +171,7 @@ class StandbyStore:
     def open_databases(self) -> None:
         """Open the existing databases, and change none: all that is refused is refused here; see :meth:`settle`."""
         self._is_settled = False
-        self._expired.clear()
+        self._expired = []
         try:
             self._refuse_half_deleted()
             self._unfinished = unfinished_in(self._directory)
@@ -179,8 +180,9 @@ class StandbyStore:
                 newest = max((segment for segment in found if segment is not None), default=0)
                 self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
                 # In whatever state: their rows are not needed.
-                self._expired_at_open = half_expired(self._directory, self.spec.segmentation)
-                self._expired_at_open += [found.pop(segment) for segment in list(found) if not self._is_live(segment)]
+                self._expired = half_expired(self._directory, self.spec.segmentation)
+                self._expired += [found.pop(segment) for segment in list(found) if not self._is_live(segment)]
+            self._doubted = {*self._expired, *found.values()} if self._expired else set()
             for segment, path in found.items():
                 self._open_database(segment, path)
         except BaseException:
@@ -392,13 +394,10 @@ class StandbyStore:
         self._delete_expired()
 
     def _delete_expired(self) -> None:
-        while self._expired_at_open:
-            if self._expired_at_open[-1].exists():
-                self._keep(self._expired_at_open[-1])
-            self._expired_at_open.pop()
         while self._expired:
-            if self._expired[-1].exists():
-                self._remove(self._expired[-1])
+            path = self._expired[-1]
+            if path.exists():
+                (self._keep if path in self._doubted else self._remove)(path)
             self._expired.pop()
 
     def _equalize_offsets(self) -> None:

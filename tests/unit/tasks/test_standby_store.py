@@ -132,6 +132,24 @@ def test_an_expired_partly_deleted_segment_is_kept_aside_with_the_next_rows(tmp_
     assert databases(store) == {"store.300000": 7}
 
 
+def test_where_a_segment_had_expired_the_others_of_that_time_are_kept_aside_too(tmp_path: Path) -> None:
+    """The declared retention may be too short."""
+    kept: list[str] = []
+
+    def keep(path: Path) -> None:
+        kept.append(path.rename(tmp_path / path.name).name)
+
+    for number in (3, 20):
+        segment(tmp_path, number, 4)
+    store = store_of(tmp_path, StoreKind.WINDOW, keep=keep)
+    store.open()
+    store.apply([], 6, stream_time=6_000_000)
+    store.apply([], 7, stream_time=9_000_000)
+    store.close()
+    assert kept == ["store.1200000", "store.180000"]
+    assert list(databases(store)) == ["store.9000000"]
+
+
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_only_a_grace_buffer_with_a_damaged_file_is_rebuilt(tmp_path: Path, exactly_once: bool) -> None:
     store = store_of(tmp_path, StoreKind.GRACE_BUFFER, exactly_once=exactly_once)
