@@ -100,6 +100,7 @@ class StandbyStore:
         self._faults = faults
         self._databases: dict[int | None, RocksDBStore] = {}
         self._identities: dict[int | None, str] = {}
+        self._file_ids: dict[int | None, tuple[int, int]] = {}
         self._unfinished: list[Path] = []
         self._expired: list[Path] = []
         self._doubted: set[Path] = set()
@@ -206,6 +207,24 @@ class StandbyStore:
         except BaseException:
             self.close_after_failure()
             raise
+
+    def check_in_place(self) -> None:
+        """Refuse to continue a store of which a directory was deleted or replaced while it was open."""
+        for segment in self._databases:
+            path = self._path_of(segment)
+            try:
+                if _file_id(path) == self._file_ids[segment]:
+                    continue
+            except FileNotFoundError:
+                pass
+            self._offset = None
+            raise Corrupted(
+                f"{path} was deleted or replaced while the store {self.name} was open.",
+                code="database-damaged",
+                action="Find out what deletes it: Kafka Streams and other programs must leave this directory alone.",
+                store=self.name,
+                path=str(path),
+            )
 
     def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
         """Ingest runs, and commit the offset: everything before ``end`` is in the store then."""
@@ -343,6 +362,7 @@ class StandbyStore:
     def _open_database(self, segment: int | None, path: Path) -> None:
         self._databases[segment] = self._open_rocksdb(path)
         self._identities[segment] = identity_of(path, ignore_errors=True)
+        self._file_ids[segment] = _file_id(path)
 
     def _open_rocksdb(self, path: Path) -> RocksDBStore:
         store = RocksDBStore(
@@ -440,3 +460,8 @@ class StandbyStore:
             with suppress(StatecoreError):
                 database.close()
         self._databases.clear()
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

@@ -245,6 +245,7 @@ class TaskStores:
         found = self.store(store)
         try:
             with translated_errors(self.name, store, "could not be advanced"):
+                self._check_in_place(found)
                 found.apply(runs, end, stream_time)
         except Exception:
             found.close_after_failure()
@@ -279,11 +280,13 @@ class TaskStores:
 
         Raises:
             Fenced: see :meth:`check_locked`.
+            Corrupted: a database was deleted or replaced while it was open; there is no ``.checkpoint`` then.
             Invalid, Capacity: it cannot be written.
         """
         self.check_locked()
         with translated_errors(self.name, "", "could not be checkpointed"):
             for store in self._stores.values():
+                self._check_in_place(store)
                 store.checkpoint()
             write_offsets(self.path / CHECKPOINT_FILE, self.offsets())
 
@@ -348,7 +351,10 @@ class TaskStores:
                 failed.add(store.changelog)
             try:
                 with translated_errors(self.name, store.name, "could not be closed"):
-                    store.close()
+                    try:
+                        self._check_in_place(store)
+                    finally:
+                        store.close()
             except StatecoreError as error:
                 failures.append(error)
                 failed.add(store.changelog)
@@ -360,6 +366,13 @@ class TaskStores:
             self._give_to_owner()
         if failures:
             raise failures[0]
+
+    def _check_in_place(self, store: StandbyStore) -> None:
+        try:
+            store.check_in_place()
+        except Corrupted:
+            remove_offsets(self.path / CHECKPOINT_FILE)  # Kafka Streams would trust its offset for an empty store
+            raise
 
     def _refuse_undeclared(self) -> None:
         declared = {store_directory(store.name, store.kind) for store in self._declared if store.is_restorable}

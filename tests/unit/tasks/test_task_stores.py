@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,8 +24,9 @@ from statecore.statedir.database_state import create_database, read_database_sta
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal import SWAPPING, Journal
 from statecore.statedir.quarantine import quarantined
-from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.work_directory import JOURNAL, STALE
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.task_stores import TaskStores, tasks_of
@@ -169,6 +171,37 @@ def test_a_task_is_refused_before_it_is_changed(path: Path, wrong: str) -> None:
     assert not (task / "rocksdb" / "c").exists()
     assert read_database_state(task / "rocksdb" / "b").offsets == {changelog_of("b"): 9}
     assert not quarantined(world.directory, STALE)
+
+
+@pytest.mark.parametrize("gone", ["rocksdb/plain", "clicks", "clicks/clicks.0"])
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_database_that_is_deleted_while_it_is_open_counts_no_more(path: Path, gone: str, how: str) -> None:
+    world = World(path, spec_of(store_of("plain"), store_of("clicks", StoreKind.WINDOW)))
+    task = world.directory.task_path(TASK)
+    with world.directory.lock():
+        stores = world.stores()
+        stores.open()
+        for name in ("plain", "clicks"):
+            stores.apply(name, [], 6)
+        stores.checkpoint()
+        lost = "plain" if gone == "rocksdb/plain" else "clicks"
+        (task / gone).rename(path / "gone")
+        if how == "replaced":
+            shutil.copytree(path / "gone", task / gone)
+        with raises(Corrupted, "database-damaged", store=lost):
+            stores.apply(lost, [], 8)
+        assert not (task / ".checkpoint").exists()
+        stores.checkpoint()
+        left = "clicks" if lost == "plain" else "plain"
+        assert read_offsets(task / ".checkpoint") == {changelog_of(lost): OFFSET_UNKNOWN, changelog_of(left): 5}
+        (task / store_directory(left, StoreKind.WINDOW if left == "clicks" else StoreKind.KEY_VALUE)).rename(
+            path / "other"
+        )
+        with raises(Corrupted, "database-damaged", store=left):
+            stores.checkpoint()
+        assert not (task / ".checkpoint").exists()
+        with raises(Corrupted, "database-damaged", store=left):
+            stores.close()
 
 
 def test_segments_that_had_expired_at_the_start_are_quarantined_with_the_next_rows(path: Path) -> None:
