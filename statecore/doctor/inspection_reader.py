@@ -21,14 +21,14 @@ from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
-from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, PROCESS_FILE
 from statecore.formats.task_id import TaskId
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of
 from statecore.statedir.file_ownership import unusable_files
 from statecore.statedir.flush_times import read_flushes
 from statecore.statedir.journal import read_journal
-from statecore.statedir.known_files import KnownFile, foreign_files, known_files, read_offset_file
+from statecore.statedir.known_files import KnownFile, foreign_files, is_task_file, known_files, read_offset_file
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.statedir.store_on_disk import read_database
@@ -350,12 +350,7 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
         for place in places
         if position_file(place.store) in files
     }
-    foreign = [
-        name
-        for name in files
-        if not name.startswith(CHECKPOINT_FILE) and not name.endswith((POSITION_SUFFIX, f"{POSITION_SUFFIX}.tmp"))
-        if not name.endswith(".lock")
-    ]
+    foreign = [name for name in files if not is_task_file(name)]
     written_ns = _written_ns(path / CHECKPOINT_FILE)
     late = {
         place.store: read_flushes(place.databases, path, written_ns).late

@@ -20,8 +20,8 @@ from pathlib import Path
 from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import INT64_MAX
-from statecore.formats.kinds import StoreKind
 from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.statedir.known_files import unlogged_files
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
@@ -30,6 +30,8 @@ from statecore.statedir.work_directory import CLEANED, UNOWNED
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from statecore.tasks.offset_sums import TaskDirectoryState, TaskSum, read_task_sum
+from statecore.tasks.partial_deletion import why_partially_deleted
+from statecore.words import shortened_list
 
 
 @dataclass(frozen=True)
@@ -178,9 +180,12 @@ def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: Applicatio
     """Why the offset sum of a closed task does not cover all its rows; empty if it does."""
     try:
         for place in stores_in(directory.task_path(found.task)):
-            reason = _why_unreplicated(place, found, spec) if place.databases else ""
+            has_rows = place.databases or why_partially_deleted(place)
+            reason = _why_unreplicated(place, found, spec) if has_rows else ""
             if reason:
                 return f"Its store {place.store} {reason}"
+        if files := unlogged_files(directory.task_path(found.task), spec.stores_of(found.task)):
+            return f"It contains {shortened_list(files, 3)}, of no known store, so no other copy has them."
     except StatecoreError as error:
         return error.what
     except OSError as error:
@@ -207,7 +212,7 @@ def _why_unreplicated(place: StoreDirectory, found: TaskSum, spec: ApplicationSp
 
 def _has_rows(place: StoreDirectory, store: StoreSpec) -> bool:
     """Whether a store has rows. Raises ``StatecoreError``: it cannot be read."""
-    if store.kind in (StoreKind.UNKNOWN, StoreKind.IN_MEMORY):
+    if not store.kind.can_be_built or not place.databases:  # files of rows that no database reads
         return True
     for database in place.databases:
         with RocksDBStore(database, store.kind, read_only=True, settings=KEEP_FILES) as opened:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Corrupted, StatecoreError
-from statecore.formats.releases import CHECKPOINT_FILE, POSITION_SUFFIX
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import StoreSpec
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.directory import CONFIG_FILE
 from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
 @dataclass(frozen=True)
@@ -118,3 +121,47 @@ def foreign_files(path: Path) -> tuple[str, ...]:
 def is_database_file(name: str) -> bool:
     """Whether a name is one of RocksDB's or of this library's files."""
     return name in _OURS or _OF_ROCKSDB.fullmatch(name) is not None
+
+
+def is_task_file(name: str) -> bool:
+    """Whether a name is one of the files that Kafka Streams writes beside the stores of a task."""
+    return name.startswith(CHECKPOINT_FILE) or name.endswith((POSITION_SUFFIX, f"{POSITION_SUFFIX}.tmp", ".lock"))
+
+
+def unlogged_files(task_directory: Path, declared: Collection[StoreSpec]) -> list[str]:
+    """Files of a task that belong to no database and to no declared custom store with a changelog, sorted.
+
+    They may be the rows of a store of the application's own class, which exist nowhere else. Raises ``Invalid``.
+    """
+    custom = {store.name: store for store in declared if store.kind is StoreKind.CUSTOM}
+    found = []
+
+    def unreadable(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):  # it was deleted meanwhile
+            return
+        raise system_error(error, f"{error.filename} cannot be read", action=RUN_AS_APPLICATION) from error
+
+    for folder, _, names in os.walk(task_directory, onerror=unreadable):
+        for name in names:
+            parts = (*Path(folder).relative_to(task_directory).parts, name)
+            if _is_of_a_database(parts) or (len(parts) == 1 and is_task_file(name)):
+                continue
+            owner = _custom_owner(parts, custom)
+            if owner is None or not custom[owner].is_logged:
+                found.append("/".join(parts))
+    return sorted(found)
+
+
+def _is_of_a_database(parts: tuple[str, ...]) -> bool:
+    """Whether a file is RocksDB's or ours, in ``rocksdb/<store>``, in ``<store>/<segment>`` or in ``lost`` there."""
+    in_database = len(parts) == 3 or (len(parts) == 4 and parts[2] == LOST_DIRECTORY)
+    return in_database and is_database_file(parts[-1])
+
+
+def _custom_owner(parts: tuple[str, ...], stores: Collection[str]) -> str | None:
+    """The store that a file is named after: in ``<store>`` or ``rocksdb/<store>``, or ``<store>.<anything>``."""
+    if len(parts) > 1:
+        directory = parts[1] if parts[0] == PLAIN_PARENT and len(parts) > 2 else parts[0]
+        return directory if directory in stores else None
+    matching = (store for store in stores if parts[0] == store or parts[0].startswith(f"{store}."))
+    return max(matching, key=len, default=None)

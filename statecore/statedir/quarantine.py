@@ -7,6 +7,7 @@ moved into a task directory of its own, at its relative path.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +34,19 @@ class Quarantined:
 
 
 def quarantine_task(directory: StateDirectory, task: str, under: str, now_ms: int) -> Quarantined:
-    """Move a task's directory to ``.statecore/<under>/``, durably."""
+    """Move a task's directory to ``.statecore/<under>/``, durably, or raise and leave it where it was."""
     directory.check_locked()
     source = directory.task_path(task)
     try:
         target_entry = _place(directory, task, under, now_ms)
         source.rename(target_entry.path)
-        sync_file(target_entry.path.parent)
-        sync_file(source.parent)
+        try:
+            sync_file(target_entry.path.parent)
+            sync_file(source.parent)
+        except OSError:
+            with suppress(OSError):
+                target_entry.path.rename(source)
+            raise
     except OSError as error:
         raise system_error(
             error, f"The task directory {source} could not be quarantined", action=RUN_AS_APPLICATION, task=task

@@ -346,7 +346,9 @@ class _TaskReader:
 
     def _owner(self, names: set[str]) -> str | None:
         """The other application whose changelogs the task has offsets of, if any."""
-        declared = {_changelog(self.directory.application_id, one).topic for one in self.declared.values()}
+        # Kafka Streams also writes entries of stores that are in memory or of the application's own class.
+        logged = () if self.spec is None else (one for one in self.spec.stores_of(self.task) if one.is_logged)
+        declared = {_changelog(self.directory.application_id, one).topic for one in logged}
         for topic in sorted((self.topics | {at.topic for at in self.file}) - declared):
             owner = changelog_owner(topic, self.directory.application_id, names)
             if owner is not None:

@@ -12,6 +12,9 @@ A store of a kind without segments is one database. Others have one for each seg
 - **A segment that has expired** by the stream time is renamed away before it is deleted. Where that fails it is tried
   again, and the segment's offset does not count. One segment always stays: without a database there is no offset, and
   under exactly-once Kafka Streams would wipe the whole task.
+- **A segment that had expired when the store was opened** was left by a kill, or the declared retention is too short.
+  So it stays until the next rows come, as in Kafka Streams. Then it is kept aside instead of being deleted, and so are
+  the other segments of that time when they expire.
 
 The stream time is not on the disk: it is the greatest that was seen since the store was opened, or that of the newest
 segment's beginning.
@@ -85,8 +88,10 @@ class StandbyStore:
         exactly_once: bool,
         settings: StoreSettings | None = None,
         faults: FaultPoints = NO_FAULTS,
+        keep: Callable[[Path], object] | None = None,
     ) -> None:
         self.spec = spec
+        self._keep = keep or self._remove
         self.path = task_directory / store_directory(spec.name, spec.kind)
         self._file = task_directory / store_checkpoint_file(spec.name)
         self._scratch = scratch
@@ -95,8 +100,12 @@ class StandbyStore:
         self._faults = faults
         self._databases: dict[int | None, RocksDBStore] = {}
         self._identities: dict[int | None, str] = {}
+        self._file_ids: dict[int | None, tuple[int, int]] = {}
+        self._unfinished: list[Path] = []
         self._expired: list[Path] = []
+        self._doubted: set[Path] = set()
         self._offset: int | None = None
+        self._is_settled = False
         self._stream_time = -1
         self._numbers = count()
 
@@ -156,20 +165,36 @@ class StandbyStore:
 
     def open(self) -> None:
         """Open every database, set all to one offset, and create one where there is none."""
-        if self.is_open:
-            return
-        self._expired.clear()
+        if not self.is_open:
+            self.open_databases()
+            self.settle()
+
+    def open_databases(self) -> None:
+        """Open the existing databases, and change none: all that is refused is refused here; see :meth:`settle`."""
+        self._is_settled = False
+        self._expired = []
         try:
             self._refuse_half_deleted()
-            for path in unfinished_in(self._directory):
-                self._remove(path)
+            self._unfinished = unfinished_in(self._directory)
             found = self._existing_databases()
             if self.spec.segmentation is not None:
                 newest = max((segment for segment in found if segment is not None), default=0)
                 self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
-                self._drop_expired(found)
+                # In whatever state: their rows are not needed.
+                self._expired = half_expired(self._directory, self.spec.segmentation)
+                self._expired += [found.pop(segment) for segment in list(found) if not self._is_live(segment)]
+            self._doubted = {*self._expired, *found.values()} if self._expired else set()
             for segment, path in found.items():
                 self._open_database(segment, path)
+        except BaseException:
+            self.close_after_failure()
+            raise
+
+    def settle(self) -> None:
+        """Set the open databases to one offset, and create one where there is none."""
+        try:
+            while self._unfinished:
+                self._remove(self._unfinished.pop())
             if self._databases:
                 self._equalize_offsets()
             else:
@@ -178,9 +203,28 @@ class StandbyStore:
                 self._create_database(None if self.spec.segmentation is None else 0)
                 self._offset = OFFSET_UNKNOWN
             self._adopt_offset_file()
+            self._is_settled = True
         except BaseException:
             self.close_after_failure()
             raise
+
+    def check_in_place(self) -> None:
+        """Refuse to continue a store of which a directory was deleted or replaced while it was open."""
+        for segment in self._databases:
+            path = self._path_of(segment)
+            try:
+                if _file_id(path) == self._file_ids[segment]:
+                    continue
+            except FileNotFoundError:
+                pass
+            self._offset = None
+            raise Corrupted(
+                f"{path} was deleted or replaced while the store {self.name} was open.",
+                code="database-damaged",
+                action="Find out what deletes it: Kafka Streams and other programs must leave this directory alone.",
+                store=self.name,
+                path=str(path),
+            )
 
     def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
         """Ingest runs, and commit the offset: everything before ``end`` is in the store then."""
@@ -267,7 +311,7 @@ class StandbyStore:
         self._databases.clear()
         if failures:
             raise failures[0]
-        if not self.spec.kind.manages_offsets and self._offset is not None:
+        if self._is_settled and not self.spec.kind.manages_offsets and self._offset is not None:
             write_offsets(self._file, {self.changelog: self._offset})
 
     def _in_order(self) -> list[int | None]:
@@ -283,13 +327,6 @@ class StandbyStore:
                 store=self.name,
             )
 
-    def _drop_expired(self, found: dict[int | None, Path]) -> None:
-        """Leave out segments that have expired by the newest one, in whatever state: their rows are not needed."""
-        self._expired = half_expired(self._directory, self.spec.segmentation)
-        self._expired += [found.pop(segment) for segment in list(found) if not self._is_live(segment)]
-        with suppress(OSError):  # tried again with the next run
-            self._delete_expired()
-
     @property
     def _directory(self) -> StoreDirectory:
         return StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
@@ -298,7 +335,7 @@ class StandbyStore:
         """The existing databases by segment, oldest first."""
         of = self.spec.segmentation
         if of is None:
-            return {None: self.path} if has_database(self.path) else {}
+            return {None: self.path} if has_database(self.path) and self.path not in self._unfinished else {}
         found: dict[int | None, Path] = {}
         for segment in segments_in(self.path, self.name):
             if (
@@ -325,6 +362,7 @@ class StandbyStore:
     def _open_database(self, segment: int | None, path: Path) -> None:
         self._databases[segment] = self._open_rocksdb(path)
         self._identities[segment] = identity_of(path, ignore_errors=True)
+        self._file_ids[segment] = _file_id(path)
 
     def _open_rocksdb(self, path: Path) -> RocksDBStore:
         store = RocksDBStore(
@@ -377,8 +415,9 @@ class StandbyStore:
 
     def _delete_expired(self) -> None:
         while self._expired:
-            if self._expired[-1].exists():
-                self._remove(self._expired[-1])
+            path = self._expired[-1]
+            if path.exists():
+                (self._keep if path in self._doubted else self._remove)(path)
             self._expired.pop()
 
     def _equalize_offsets(self) -> None:
@@ -421,3 +460,8 @@ class StandbyStore:
             with suppress(StatecoreError):
                 database.close()
         self._databases.clear()
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

@@ -7,8 +7,8 @@ at a time: ``.checkpoint`` does not tell whether Kafka Streams closed it.
 A corrupt task is found here, and not while a rebalance waits. Under exactly-once its rows cannot be trusted, so its
 directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once restores
 over the existing rows, so nothing is moved: the task is refused, and an operator decides. The same holds where a store
-of the task has no changelog, because its rows exist nowhere else. Directories that are not of this application, or of
-no subtopology of it, are left alone and reported.
+of the task has no changelog, or a file belongs to no known store, because these rows exist nowhere else. Directories
+that are not of this application, or of no subtopology of it, are left alone and reported.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.spec.model import ApplicationSpec
+from statecore.statedir.known_files import unlogged_files
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import KEPT_MS, Quarantined, delete_expired, quarantine_task, quarantined
@@ -243,11 +244,16 @@ class StartupTasks(Generic[OpenedTask]):
         self._corrupt[task] = CorruptTask(task, aside, error.what, copy, unknown)
 
     def _has_unlogged_rows(self, task: str) -> bool:
-        """Whether a task has rows without a changelog, which would be lost once it is deleted after a week aside."""
-        custom = (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
-        logged = {one.name for one in (*declared_stores(self._spec, task), *custom) if one.is_logged}
-        unlogged = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
-        return any(store.databases or why_partially_deleted(store) for store in unlogged)
+        """Whether a task may have rows without a changelog, which would be deleted after a week aside."""
+        path, declared = self._directory.task_path(task), self._spec.stores_of(task)
+        logged = {one.name for one in declared if one.is_logged and one.kind is not StoreKind.IN_MEMORY}
+        try:
+            unlogged = [store for store in stores_in(path) if store.store not in logged]
+            if any(store.databases or why_partially_deleted(store) for store in unlogged):
+                return True
+            return bool(unlogged_files(path, declared))
+        except StatecoreError:  # a part of it cannot be read
+            return True
 
     def _snapshot_of(self, task: str) -> tuple[str | None, str]:
         try:

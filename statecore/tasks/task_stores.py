@@ -25,8 +25,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
+from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import make_directories
@@ -45,6 +47,7 @@ from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import StoreDirectory, stores_in
 from statecore.statedir.work_directory import STALE, STANDBY
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
+from statecore.stores.rocksdb.directory_lock import fenced, writer_of
 from statecore.stores.settings import StoreSettings
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 from statecore.tasks.excluded_stores import close_unlogged, empty_versioned_store, refuse_half_deleted
@@ -123,6 +126,7 @@ class TaskStores:
         self.path = directory.task_path(task)
         self.work_path = directory.work_path / STANDBY / task
         """The task's work directory: files being created, and what is known of its changelogs."""
+        self._spec = spec
         self._declared = _declared(spec, task)
         if not self._declared:
             raise NotFound(
@@ -134,7 +138,13 @@ class TaskStores:
         exactly_once = self._exactly_once = spec.processing_guarantee.is_exactly_once
         self._stores = {
             one.name: StandbyStore(
-                one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults
+                one,
+                self.path,
+                self.scratch,
+                exactly_once=exactly_once,
+                settings=settings,
+                faults=faults,
+                keep=self._quarantine,
             )
             for one in standby_stores(spec, task)
         }
@@ -159,6 +169,8 @@ class TaskStores:
     def open(self) -> None:
         """Open every store, created where it is missing; an interrupted placement is recovered first.
 
+        All stores are checked, and their databases opened, before one of them is emptied, created or set to an offset.
+
         Raises:
             Fenced: the application's lock is not held, or another process has a database open.
             Invalid: the directory has a store that the spec does not declare, or Kafka Streams 4.2 or older wrote it;
@@ -177,15 +189,19 @@ class TaskStores:
             self._refuse_undeclared()
             self._refuse_older_release()
             self._check_unlogged()
-            delete_expired(self._directory, STALE, self._now_ms())
+            self._check_versioned()
             shutil.rmtree(self.scratch, ignore_errors=True)
             make_directories(self.scratch)
-            make_directories(self.path)
-            self._empty_versioned_stores()
             try:
                 for store in self._stores.values():
                     with translated_errors(self.name, store.name, "could not be opened"):
-                        store.open()
+                        store.open_databases()
+                delete_expired(self._directory, STALE, self._now_ms())
+                make_directories(self.path)
+                self._empty_versioned_stores()
+                for store in self._stores.values():
+                    with translated_errors(self.name, store.name, "could not be opened"):
+                        store.settle()
                 remove_offsets(self.path / CHECKPOINT_FILE)
                 self.checkpoint()
             except BaseException:
@@ -229,6 +245,7 @@ class TaskStores:
         found = self.store(store)
         try:
             with translated_errors(self.name, store, "could not be advanced"):
+                self._check_in_place(found)
                 found.apply(runs, end, stream_time)
         except Exception:
             found.close_after_failure()
@@ -263,11 +280,13 @@ class TaskStores:
 
         Raises:
             Fenced: see :meth:`check_locked`.
+            Corrupted: a database was deleted or replaced while it was open; there is no ``.checkpoint`` then.
             Invalid, Capacity: it cannot be written.
         """
         self.check_locked()
         with translated_errors(self.name, "", "could not be checkpointed"):
             for store in self._stores.values():
+                self._check_in_place(store)
                 store.checkpoint()
             write_offsets(self.path / CHECKPOINT_FILE, self.offsets())
 
@@ -332,7 +351,10 @@ class TaskStores:
                 failed.add(store.changelog)
             try:
                 with translated_errors(self.name, store.name, "could not be closed"):
-                    store.close()
+                    try:
+                        self._check_in_place(store)
+                    finally:
+                        store.close()
             except StatecoreError as error:
                 failures.append(error)
                 failed.add(store.changelog)
@@ -344,6 +366,13 @@ class TaskStores:
             self._give_to_owner()
         if failures:
             raise failures[0]
+
+    def _check_in_place(self, store: StandbyStore) -> None:
+        try:
+            store.check_in_place()
+        except Corrupted:
+            remove_offsets(self.path / CHECKPOINT_FILE)  # Kafka Streams would trust its offset for an empty store
+            raise
 
     def _refuse_undeclared(self) -> None:
         declared = {store_directory(store.name, store.kind) for store in self._declared if store.is_restorable}
@@ -381,10 +410,22 @@ class TaskStores:
                 if self._exactly_once:
                     close_unlogged(self._directory, self.name, store)
 
+    def _versioned_stores(self) -> list[StoreSpec]:
+        return [store for store in self._declared if store.is_restorable and store.kind.is_versioned]
+
+    def _check_versioned(self) -> None:
+        """Refuse to empty a store that is of another kind, or that another process has open."""
+        stores = self._versioned_stores()
+        for store in stores:
+            path = self._directory.store_path(self.name, store.name, store.kind)
+            if (holder := writer_of(path)) is not None:
+                raise fenced(path, holder)
+        spec = replace(self._spec, stores=tuple(stores))
+        if stores and (error := contradiction_error(self._directory, spec, [self.name])) is not None:
+            raise error
+
     def _empty_versioned_stores(self) -> None:
-        for store in self._declared:
-            if not (store.is_restorable and store.kind.is_versioned):
-                continue
+        for store in self._versioned_stores():
             changelog = TaskId.parse(self.name).partition_of(store.changelog)
             made = self.scratch / f"{store.name}-made"
             with translated_errors(self.name, store.name, "could not be created"):

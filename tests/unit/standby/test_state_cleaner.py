@@ -204,6 +204,40 @@ def test_an_undeclared_store_keeps_its_task(world: World) -> None:
     assert "forgotten is not declared" in clean(world, {"0_0": 1000}).kept["0_0"]
 
 
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("changelog_of_it", [None, "none", changelog("index").topic])
+@pytest.mark.parametrize("name", ["index/segments_1", "rocksdb/index/segments_1", "index.db", "index/a/b/x"])
+def test_files_of_a_store_that_is_no_database_keep_their_task_unless_they_are_logged(
+    world: World, name: str, changelog_of_it: str | None, alone: bool
+) -> None:
+    if not alone:
+        put(world, "0_0")
+    rows = world.path("0_0") / name
+    rows.parent.mkdir(parents=True, exist_ok=True)
+    rows.write_bytes(b"the only rows")
+    os.utime(world.path("0_0"), (LONG_AGO, LONG_AGO))
+    spec = spec_of()
+    if changelog_of_it is not None:
+        spec = replace(spec, stores=(*spec.stores, StoreSpec("index", StoreKind.CUSTOM, 0, changelog_of_it)))
+    elsewhere = {"0_0": 0 if alone else 10}
+    is_kept = changelog_of_it in (None, "none")
+    assert removable_tasks(world.directory, (), elsewhere, spec=spec) == ([] if is_kept else ["0_0"])
+    done = clean_unowned(world.directory, (), elsewhere, spec=spec)
+    assert (list(done.kept), list(done.deleted)) == ((["0_0"], []) if is_kept else ([], ["0_0"]))
+    assert rows.exists() is is_kept
+
+
+@pytest.mark.parametrize("store", ["scratch", "other"])
+def test_rows_that_no_database_reads_keep_their_task(world: World, store: str) -> None:
+    """A copy or a deletion of a store without a changelog, or of an undeclared one, ended in the middle."""
+    put(world, "0_0")
+    rows = world.path("0_0") / "rocksdb" / store / "000007.sst"
+    rows.parent.mkdir()
+    rows.write_bytes(b"rows")
+    assert list(clean(world, {"0_0": 10}).kept) == ["0_0"]
+    assert rows.exists()
+
+
 def test_another_application_s_task_stays_also_by_force(world: World) -> None:
     world.put_plain("0_1", 30, application="other")
     os.utime(world.path("0_1"), (LONG_AGO, LONG_AGO))

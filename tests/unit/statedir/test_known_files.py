@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.kinds import StoreKind
-from statecore.statedir.known_files import foreign_files, is_database_file, read_offset_file
+from statecore.spec.model import StoreSpec
+from statecore.statedir.known_files import foreign_files, is_database_file, read_offset_file, unlogged_files
 from statecore.stores.rocksdb.directory import CONFIG_FILE
 from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -44,3 +45,22 @@ def test_the_reason_for_an_unreadable_file_does_not_name_it_again(tmp_path: Path
 
 def test_a_missing_directory_has_no_files(tmp_path: Path) -> None:
     assert foreign_files(tmp_path / "none") == ()
+
+
+def test_files_of_no_database_are_unlogged_unless_a_custom_store_with_a_changelog_has_them(tmp_path: Path) -> None:
+    known = ["rocksdb/s/CURRENT", "w/w.0/000012.sst", "rocksdb/s/lost/000003.sst", "w/w.0/lost/000003.sst"]
+    known += [".checkpoint", ".checkpoint_s", ".checkpoint.tmp", ".lock", "s.position", "s.position.tmp"]
+    logged = ["index/segments_1", "rocksdb/index/a/b", "index.db", "index.lck"]
+    unlogged = ["index.v2.db", "lucene.db", "lucene/a/b/x", "lucene/segments_1", "notes", "rocksdb/lucene/segments_1"]
+    unlogged += ["rocksdb/s/000012.sst.bak", "rocksdb/stray", "w/000012.sst", "w/w.0/a/000012.sst"]
+    for name in (*known, *logged, *unlogged):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"rows")
+    declared = [
+        StoreSpec("index", StoreKind.CUSTOM, 0, "app-index-changelog"),
+        StoreSpec("index.v2", StoreKind.CUSTOM, 0, "none"),
+        StoreSpec("lucene", StoreKind.CUSTOM, 0, "none"),
+    ]
+    assert unlogged_files(tmp_path, declared) == sorted(unlogged)
+    assert unlogged_files(tmp_path, []) == sorted([*logged, *unlogged])
+    assert unlogged_files(tmp_path / "none", declared) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Capacity, Fenced
+from statecore.errors import Capacity, Fenced, Retryable
 from statecore.statedir.quarantine import KEPT_MS, delete_expired, quarantine_store, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import STALE
@@ -79,6 +79,25 @@ def test_a_store_stays_where_it_is_when_it_cannot_be_moved(
     with raises(Capacity, "no-space", task="0_1"):
         quarantine_store(directory, "0_1", store, STALE, 7)
     assert (store / "CURRENT").exists()
+
+
+def test_a_task_stays_where_it_is_when_its_move_cannot_be_made_durable(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the caller would report it as refused or kept, and a cleaner would delete it before the move is durable."""
+    store = put(directory, "0_1", "rocksdb/plain")
+    fsync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if not store.exists():
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with raises(Retryable, "disk-failed", task="0_1"):
+        quarantine_task(directory, "0_1", STALE, 7)
+    assert (store / "CURRENT").exists()
+    assert not quarantined(directory, STALE)
 
 
 def test_nothing_is_moved_without_the_lock(tmp_path: Path) -> None:

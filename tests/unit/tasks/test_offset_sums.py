@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import StoreSpec
 from statecore.statedir.database_state import create_database
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -246,6 +248,20 @@ def test_the_checkpoint_of_another_application_is_seen_as_such(world: World) -> 
     found = read(world)
     assert (found.state, found.sum) == (TaskDirectoryState.FOREIGN, 0)
     assert read(world, declared=False).state is TaskDirectoryState.FOREIGN
+
+
+@pytest.mark.parametrize("kind", [StoreKind.CUSTOM, StoreKind.IN_MEMORY])
+def test_an_entry_of_a_store_that_is_not_followed_is_no_other_application_s(tmp_path: Path, kind: StoreKind) -> None:
+    """The changelog of its store ``v2-day`` could be that of ``day`` of an application ``app-v2``."""
+    world = World(tmp_path)
+    world.put_plain("0_0", 5, "day")
+    world.write_checkpoint("0_0", {changelog("day"): 5, changelog("v2-day"): 7})
+    stores = (
+        StoreSpec("day", StoreKind.KEY_VALUE, 0, changelog("day").topic),
+        StoreSpec("v2-day", kind, 0, changelog("v2-day").topic),
+    )
+    found = read_task_sum(world.directory, "0_0", replace(spec_of(), stores=stores))
+    assert (found.state, found.sum) == (TaskDirectoryState.KNOWN, 6)
 
 
 def test_without_a_spec_a_source_topic_in_the_checkpoint_counts(world: World) -> None:

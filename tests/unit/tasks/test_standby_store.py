@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.task_layout import segments_in
-from statecore.stores.legacy_offsets import read_offsets
+from statecore.stores.legacy_offsets import read_offsets, write_offsets
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec
 from tests.harness.raising import raises
@@ -23,12 +24,14 @@ from tests.harness.raising import raises
 CHANGELOG = TopicPartition("orders-store-changelog", 0)
 
 
-def store_of(tmp_path: Path, kind: StoreKind, *, exactly_once: bool = False) -> StandbyStore:
+def store_of(
+    tmp_path: Path, kind: StoreKind, *, exactly_once: bool = False, keep: Callable[[Path], object] | None = None
+) -> StandbyStore:
     segmentation = Segmentation(60_000, 60_000) if kind.is_segmented else None
     (tmp_path / "scratch").mkdir(exist_ok=True)
     (tmp_path / "0_0").mkdir(exist_ok=True)
     spec = StandbyStoreSpec("store", kind, CHANGELOG, segmentation)
-    return StandbyStore(spec, tmp_path / "0_0", tmp_path / "scratch", exactly_once=exactly_once)
+    return StandbyStore(spec, tmp_path / "0_0", tmp_path / "scratch", exactly_once=exactly_once, keep=keep)
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
@@ -108,8 +111,13 @@ def test_files_of_rows_without_current_are_refused_and_stay(
 
 
 @pytest.mark.parametrize("lost", ["CURRENT", "*.sst", "MANIFEST-*"])
-def test_an_expired_partly_deleted_segment_is_removed(tmp_path: Path, lost: str) -> None:
-    store = store_of(tmp_path, StoreKind.WINDOW)
+def test_an_expired_partly_deleted_segment_is_kept_aside_with_the_next_rows(tmp_path: Path, lost: str) -> None:
+    kept: list[str] = []
+
+    def keep(path: Path) -> None:
+        kept.append(path.rename(tmp_path / path.name).name)
+
+    store = store_of(tmp_path, StoreKind.WINDOW, keep=keep)
     for segment in (0, 60_000, 300_000):
         with RocksDBStore(tmp_path / "0_0" / "store" / f"store.{segment}", StoreKind.WINDOW, create=True) as made:
             made.put(b"k" * 30, b"row")
@@ -117,9 +125,29 @@ def test_an_expired_partly_deleted_segment_is_removed(tmp_path: Path, lost: str)
     for file in (tmp_path / "0_0" / "store" / "store.60000").glob(lost):
         file.unlink()
     store.open()
-    assert (store.offset, store.segments) == (6, (5,))
-    assert not (tmp_path / "0_0" / "store" / "store.60000").exists()
+    assert (store.offset, store.segments, kept) == (6, (5,), [])
+    store.apply([], 8)
     store.close()
+    assert sorted(kept) == ["store.0", "store.60000"]
+    assert databases(store) == {"store.300000": 7}
+
+
+def test_where_a_segment_had_expired_the_others_of_that_time_are_kept_aside_too(tmp_path: Path) -> None:
+    """The declared retention may be too short."""
+    kept: list[str] = []
+
+    def keep(path: Path) -> None:
+        kept.append(path.rename(tmp_path / path.name).name)
+
+    for number in (3, 20):
+        segment(tmp_path, number, 4)
+    store = store_of(tmp_path, StoreKind.WINDOW, keep=keep)
+    store.open()
+    store.apply([], 6, stream_time=6_000_000)
+    store.apply([], 7, stream_time=9_000_000)
+    store.close()
+    assert kept == ["store.1200000", "store.180000"]
+    assert list(databases(store)) == ["store.9000000"]
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
@@ -225,6 +253,33 @@ def test_a_segment_that_has_expired_does_not_set_the_store_back(tmp_path: Path) 
     store.apply([], 11)
     store.close()
     assert databases(store) == {"store.1200000": 10, "store.1260000": 10}
+
+
+def test_a_segment_that_expires_while_the_store_is_open_is_deleted(tmp_path: Path) -> None:
+    kept: list[Path] = []
+    for number in (10, 11):
+        segment(tmp_path, number, 4)
+    store = store_of(tmp_path, StoreKind.WINDOW, keep=kept.append)
+    store.open()
+    store.apply([], 6, stream_time=6_000_000)
+    store.close()
+    assert (list(databases(store)), kept) == (["store.6000000"], [])
+
+
+@pytest.mark.parametrize("opened", ["the databases", "all"])
+def test_a_grace_buffer_that_was_not_settled_leaves_its_file(tmp_path: Path, opened: str) -> None:
+    store = store_of(tmp_path, StoreKind.GRACE_BUFFER)
+    store.open()
+    store.apply([], 7)
+    store.close()
+    write_offsets(tmp_path / "0_0" / ".checkpoint_store", {CHANGELOG: 3})  # as another process does
+    if opened == "all":
+        store.open()
+        assert store.offset == 3
+    else:
+        store.open_databases()
+    store.close()
+    assert read_offsets(tmp_path / "0_0" / ".checkpoint_store") == {CHANGELOG: 3}
 
 
 def test_expired_segments_go_and_one_stays(tmp_path: Path) -> None:

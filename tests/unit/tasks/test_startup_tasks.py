@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, Retryable
 from statecore.faults import STARTUP_POINTS
 from statecore.formats.kinds import StoreKind
-from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.model import ProcessingGuarantee, StoreSpec
 from statecore.statedir.quarantine import quarantined
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import Task, TaskDirectoryState
@@ -394,6 +395,24 @@ def test_unreadable_unlogged_rows_keep_a_corrupt_task_in_place(world: World) -> 
     tasks.start()
     assert isinstance(tasks.refused["0_1"], Corrupted)
     assert rows.exists()
+
+
+@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize("name", ["index/segments_1", "rocksdb/index/segments_1", "index.db"])
+def test_files_of_a_store_that_is_no_database_keep_a_corrupt_task_in_place(
+    world: World, name: str, logged: bool
+) -> None:
+    world.put_task("0_1", 9)
+    break_it(world, "0_1")
+    rows = world.path("0_1") / name
+    rows.parent.mkdir(exist_ok=True)
+    rows.write_bytes(b"rows")
+    custom = StoreSpec("index", StoreKind.CUSTOM, 0, changelog("index").topic if logged else "none")
+    spec = replace(spec_of(), stores=(*spec_of().stores, custom))
+    tasks = StartupTasks(world.directory, spec, opener(world, []))
+    tasks.start()
+    assert (list(tasks.refused), list(tasks.corrupt)) == (([], ["0_1"]) if logged else (["0_1"], []))
+    assert rows.exists() is not logged
 
 
 def test_a_lock_that_is_lost_while_a_task_is_moved_aside_ends_the_start(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_OPEN
 from statecore.formats.releases import CURRENT
@@ -23,8 +24,9 @@ from statecore.statedir.database_state import create_database, read_database_sta
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal import SWAPPING, Journal
 from statecore.statedir.quarantine import quarantined
-from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.work_directory import JOURNAL, STALE
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.task_stores import TaskStores, tasks_of
@@ -106,7 +108,7 @@ def test_a_versioned_store_is_emptied_at_minus_four_and_the_old_one_quarantined(
     create_database(database, StoreKind.VERSIONED_KEY_VALUE, offsets)
     if how == "rows":
         with RocksDBStore(database, StoreKind.VERSIONED_KEY_VALUE) as store:
-            store.put(b"\xff" * 8 + b"key", b"row")
+            store.put(b"\xff" * 8 + b"key", b"\0" * 8 + b"row")
             store.commit({at: OFFSET_UNKNOWN})
     elif how == "open":
         with_status(database, STATUS_OPEN)
@@ -121,6 +123,100 @@ def test_a_versioned_store_is_emptied_at_minus_four_and_the_old_one_quarantined(
             assert next(store.scan_lists(), None) is None
         (aside,) = quarantined(world.directory, STALE)
         assert (aside.path / "rocksdb" / "versions" / "CURRENT").exists()
+
+
+@pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.LIST])
+def test_a_store_that_the_spec_calls_versioned_and_is_of_another_kind_is_not_emptied(
+    path: Path, kind: StoreKind
+) -> None:
+    world = World(path, spec_of(store_of("prices", StoreKind.VERSIONED_KEY_VALUE), store_of("plain")))
+    task = world.directory.task_path(TASK)
+    with RocksDBStore(task / "rocksdb" / "prices", kind, create=True) as store:
+        store.put(b"key", b"row")
+        store.commit({changelog_of("prices"): 9})
+    before = fingerprint(task)
+    with world.directory.lock(), raises(Invalid, "kind-mismatch", stores=["prices"]):
+        world.stores().open()
+    assert fingerprint(task) == before
+    assert not quarantined(world.directory, STALE)
+
+
+@pytest.mark.parametrize("wrong", ["kind", "interval", "damage"])
+def test_a_task_is_refused_before_it_is_changed(path: Path, wrong: str) -> None:
+    """``a`` has expired segments, ``b`` is versioned, ``c`` has no database, and ``d`` is refused."""
+    kind = StoreKind.HEADERS_KEY_VALUE if wrong == "kind" else StoreKind.WINDOW
+    spec = spec_of(
+        store_of("a", StoreKind.WINDOW),
+        store_of("b", StoreKind.VERSIONED_KEY_VALUE),
+        store_of("c"),
+        store_of("d", kind),
+    )
+    world = World(path, spec)
+    task = world.directory.task_path(TASK)
+    for start in (0, 9_000_000):
+        create_database(task / "a" / f"a.{start}", StoreKind.WINDOW, {changelog_of("a"): 5})
+    with RocksDBStore(task / "rocksdb" / "b", StoreKind.VERSIONED_KEY_VALUE, create_if_missing=True) as store:
+        store.put(b"\xff" * 8 + b"key", b"\0" * 8 + b"row")
+        store.commit({changelog_of("b"): 9})
+    refused = task / ("rocksdb/d" if wrong == "kind" else f"d/d.{7 if wrong == 'interval' else 0}")
+    create_database(refused, StoreKind.KEY_VALUE, {changelog_of("d"): 5})
+    if wrong == "damage":
+        next(refused.glob("MANIFEST-*")).write_bytes(b"nonsense")
+    (task / ".checkpoint").write_text("0\n0\n")
+    with world.directory.lock(), pytest.raises(StatecoreError) as raised:
+        world.stores().open()
+    codes = {"kind": "kind-mismatch", "interval": "segment-interval-mismatch", "damage": "database-damaged"}
+    assert raised.value.code == codes[wrong]
+    assert all((task / one).exists() for one in ("a/a.0/CURRENT", "a/a.9000000/CURRENT", ".checkpoint"))
+    assert not (task / "rocksdb" / "c").exists()
+    assert read_database_state(task / "rocksdb" / "b").offsets == {changelog_of("b"): 9}
+    assert not quarantined(world.directory, STALE)
+
+
+@pytest.mark.parametrize("gone", ["rocksdb/plain", "clicks", "clicks/clicks.0"])
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_database_that_is_deleted_while_it_is_open_counts_no_more(path: Path, gone: str, how: str) -> None:
+    world = World(path, spec_of(store_of("plain"), store_of("clicks", StoreKind.WINDOW)))
+    task = world.directory.task_path(TASK)
+    with world.directory.lock():
+        stores = world.stores()
+        stores.open()
+        for name in ("plain", "clicks"):
+            stores.apply(name, [], 6)
+        stores.checkpoint()
+        lost = "plain" if gone == "rocksdb/plain" else "clicks"
+        (task / gone).rename(path / "gone")
+        if how == "replaced":
+            shutil.copytree(path / "gone", task / gone)
+        with raises(Corrupted, "database-damaged", store=lost):
+            stores.apply(lost, [], 8)
+        assert not (task / ".checkpoint").exists()
+        stores.checkpoint()
+        left = "clicks" if lost == "plain" else "plain"
+        assert read_offsets(task / ".checkpoint") == {changelog_of(lost): OFFSET_UNKNOWN, changelog_of(left): 5}
+        (task / store_directory(left, StoreKind.WINDOW if left == "clicks" else StoreKind.KEY_VALUE)).rename(
+            path / "other"
+        )
+        with raises(Corrupted, "database-damaged", store=left):
+            stores.checkpoint()
+        assert not (task / ".checkpoint").exists()
+        with raises(Corrupted, "database-damaged", store=left):
+            stores.close()
+
+
+def test_segments_that_had_expired_at_the_start_are_quarantined_with_the_next_rows(path: Path) -> None:
+    """Left by a kill, or of a longer retention than the spec's."""
+    spec = spec_of(store_of("clicks", StoreKind.WINDOW))
+    directory = StateDirectory(path, APPLICATION)
+    store = directory.task_path(TASK) / "clicks"
+    for start in (0, 300_000, 9_000_000):
+        create_database(store / f"clicks.{start}", StoreKind.WINDOW, {changelog_of("clicks"): 5})
+    for stores in opened(path, spec):
+        assert len(list(store.iterdir())) == 3
+        stores.apply("clicks", [], 8)
+    assert [one.name for one in store.iterdir()] == ["clicks.9000000"]
+    aside = [one.path / "clicks" for one in quarantined(directory, STALE)]
+    assert sorted(segment.name for one in aside for segment in one.iterdir()) == ["clicks.0", "clicks.300000"]
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
