@@ -9,11 +9,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 ENDED = ("success", "failed")
 """States in which a run stays."""
+
+_ANSWER_SECONDS, _TRIES = 120.0, 5  # of one request; a machine that sets up everything at once is slow
 
 # A proxy of the environment has no business with the loopback address.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -181,8 +184,26 @@ class AirflowClient:
         return value if isinstance(value, dict) else None
 
 
-def call(method: str, url: str, body: Any = None, token: str | None = None) -> Any:
-    """One HTTP request with JSON both ways. Raises ``urllib.error.HTTPError`` and ``OSError``."""
+def call(
+    method: str,
+    url: str,
+    body: Any = None,
+    token: str | None = None,
+    *,
+    seconds: float = _ANSWER_SECONDS,
+    tries: int = _TRIES,
+) -> Any:
+    """One HTTP request with JSON both ways; a ``GET`` without an answer is sent again.
+
+    Raises ``urllib.error.HTTPError``, ``OSError``, and ``AirflowFailed`` if there was no answer.
+    """
+    for _ in range(tries if method == "GET" else 1):
+        with suppress(TimeoutError):
+            return _call(method, url, body, token, seconds)
+    raise AirflowFailed(f"{method} {url}: Airflow did not answer within {seconds:g} s")
+
+
+def _call(method: str, url: str, body: Any, token: str | None, seconds: float) -> Any:
     request = urllib.request.Request(url, method=method)
     request.add_header("Content-Type", "application/json")
     request.add_header("Accept", "application/json")
@@ -190,7 +211,7 @@ def call(method: str, url: str, body: Any = None, token: str | None = None) -> A
         request.add_header("Authorization", f"Bearer {token}")
     data = None if body is None else json.dumps(body).encode()
     try:
-        with _OPENER.open(request, data=data, timeout=120) as response:
+        with _OPENER.open(request, data=data, timeout=seconds) as response:
             text = response.read()
     except urllib.error.HTTPError as error:
         with error:  # it holds the connection, for as long as a traceback holds the error

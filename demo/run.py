@@ -105,6 +105,7 @@ def demonstrate() -> int:
     with step("starting Airflow"):
         server.start()
         server.wait_healthy()
+    say(f"Airflow is at {server.url}: user {server.user}, password {server.password}")
     report = restore(server, repository)
     rebuilt, later = second_life(broker)
     advanced = checkpoint(repository)

@@ -65,7 +65,10 @@ class BrokerClient:
                 net.close()
 
     def deadline(self) -> float:
-        """``time.monotonic()`` at which a call that starts now gives up."""
+        """``time.monotonic()`` at which a call that starts now gives up; the start of the client does not count."""
+        with self._lock:
+            if self._manager is None:
+                self._start()
         return time.monotonic() + self.timeout
 
     def run(self, call: Callable[..., Awaitable[T]], *args: Any) -> T:

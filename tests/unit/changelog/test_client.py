@@ -262,6 +262,17 @@ def test_the_deadline_is_the_timeout_from_now(brokers: ScriptedBrokers, connect:
     assert Cluster(brokers.address).timeout == 30
 
 
+def test_what_the_client_needs_to_start_does_not_count(brokers: ScriptedBrokers, clock: Clock) -> None:
+    class Slow(Cluster):
+        def _start(self) -> None:
+            clock.now += 60
+            super()._start()
+
+    with Slow(brokers.address, timeout=12.0) as cluster:
+        assert cluster.deadline() == clock.now + 12
+        assert cluster.list_topics() == []
+
+
 def test_threads_that_ask_at_the_same_time_are_served_one_after_the_other(
     brokers: ScriptedBrokers, connect: Connect
 ) -> None:
