@@ -86,10 +86,12 @@ def assert_like_live(
     rows: int = 100,
     budget: int = BIG,
     build_budget: int = BIG,
+    slice_bytes: int = BIG,
 ) -> list[Run]:
     of_ranges = [sorted_runs(path / f"range-{number}", puts, rows, budget) for number, puts in enumerate(ranges)]
     (path / "rows").mkdir()
-    runs = build_version_runs(path / "rows", of_ranges, Segmentation(retention, interval), build_budget)
+    of = Segmentation(retention, interval)
+    runs = build_version_runs(path / "rows", of_ranges, of, build_budget, slice_bytes=slice_bytes)
     store = replayed([put for puts in ranges for put in puts], retention, interval)
     rows_found = rows_of(path / "image", runs)
     assert rows_found == sorted(store.rows().items())
@@ -135,6 +137,7 @@ def test_any_records_in_any_ranges_under_any_budget_give_the_rows_that_kafka_str
         rows=rows,
         budget=budget,
         build_budget=build_budget,
+        slice_bytes=build_budget,
     )
 
 
@@ -186,7 +189,31 @@ def test_versions_that_expire_while_a_key_is_replayed_make_room_for_others(tmp_p
 def test_a_store_with_more_live_segments_than_open_files_has_several_in_a_file(tmp_path: Path) -> None:
     assert len(assert_like_live(tmp_path / "one", [walk(3000, 40)], 4000, 7)) <= 65
     # Several slices of keys: the files of one slice may lie between those of another.
-    assert len(assert_like_live(tmp_path / "slices", [walk(500, 40)], 4000, 7, build_budget=1)) > 65
+    assert len(assert_like_live(tmp_path / "slices", [walk(500, 40)], 4000, 7, slice_bytes=1)) > 65
+
+
+def files_of(path: Path, puts: list[Put], interval: int, budget: int, slice_bytes: int = BIG) -> dict[str, str]:
+    """The hashes of the files that are made of some records within a memory budget."""
+    of_range = sorted_runs(path / "records", puts, budget=budget)
+    of, rows = Segmentation(4000, interval), path / "rows"
+    rows.mkdir()
+    runs = build_version_runs(rows, [of_range], of, budget, slice_bytes=slice_bytes)
+    return {run.path.name: run.sha256 for run in runs}
+
+
+def test_the_same_records_give_the_same_files_under_any_memory_budget(tmp_path: Path) -> None:
+    puts = walk(12_000, 3000)
+    files = files_of(tmp_path / "much", puts, 1000, 512 << 20)
+    assert {"latest.sst"} < files.keys()
+    for budget in (200_000, 2_000_000):
+        assert files_of(tmp_path / str(budget), puts, 1000, budget) == files
+
+
+def test_the_same_records_give_the_same_slices_under_any_memory_budget(tmp_path: Path) -> None:
+    puts = walk(3000, 400)
+    files = files_of(tmp_path / "much", puts, 7, 512 << 20, 50_000)
+    assert len(files) > 65
+    assert files_of(tmp_path / "little", puts, 7, 60_000, 50_000) == files
 
 
 def test_stream_time_continues_from_range_to_range(tmp_path: Path) -> None:
