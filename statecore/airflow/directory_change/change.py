@@ -191,7 +191,7 @@ def _approval_params() -> dict[str, Param]:
             enum=[ASK, NONE],
             title="Approval",
             description="ask: a person approves the plans first. none: plans are applied without approval, for "
-            "unattended runs.",
+            "unattended runs; one that may remove rows is not applied, and the run fails.",
             section="Approval",
         ),
         "approve_within": Param(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Literal, TypedDict
 
 REFUSED_KEY = "refused"
@@ -150,13 +151,38 @@ class Answer(TypedDict):
     at: str
 
 
+class Outcome(StrEnum):
+    """What has become of a state directory."""
+
+    CHANGED = "changed"
+    NOT_VERIFIED = "not-verified"  # Changed; its application was running again before it was verified
+    NOTHING_TO_DO = "nothing-to-do"
+    REJECTED = "rejected"
+    NO_ANSWER = "no-answer"  # Rejected, because there was no answer in time
+    NOT_PLANNED = "not-planned"
+    NEEDS_APPROVAL = "needs-approval"  # Not changed: the plan has doubts, and the run asks no person
+    NOT_CHANGED = "not-changed"
+    VERIFICATION_FAILED = "verification-failed"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the directory was neither changed as planned nor rejected."""
+        return self in (self.NOT_PLANNED, self.NEEDS_APPROVAL, self.NOT_CHANGED, self.VERIFICATION_FAILED)
+
+
 class DirectoryOutcome(TypedDict):
-    """The outcome of one state directory; without a ``host`` that of any worker."""
+    """The outcome of one state directory; without a ``host`` that of any worker.
+
+    Attributes:
+        outcome: an :class:`Outcome`.
+        text: the outcome and its reason, for a person.
+    """
 
     application_id: str
     state_dir: str
     host: str | None
     outcome: str
+    text: str
 
 
 Plans = list[tuple[Entry, ShortPlan | None]]
