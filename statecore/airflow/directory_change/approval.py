@@ -19,7 +19,7 @@ from statecore.airflow.directory_change.xcom_values import (
     NotVerified,
     Outcome,
     Plans,
-    ShortPlan,
+    ShortReport,
     StepResult,
 )
 from statecore.airflow.failures import JobRefused
@@ -134,11 +134,11 @@ def without_approval(change: Change, plans: Plans) -> list[ApprovedEntry]:
     ]
 
 
-def _approved_id(plan: ShortPlan | None) -> str:
+def _approved_id(plan: ShortReport | None) -> str:
     return plan["plan_id"] if plan is not None and plan["changed"] else ""
 
 
-def _why_not(change: Change, plan: ShortPlan | None) -> str:
+def _why_not(change: Change, plan: ShortReport | None) -> str:
     if plan is None:
         return "Planning failed."
     return "" if plan["changed"] else f"Nothing to do: {change.why_nothing(plan)}."
@@ -185,7 +185,7 @@ _TEXTS = {
 
 
 def _outcome(
-    plan: ShortPlan | None,
+    plan: ShortReport | None,
     answer: Answer | None,
     entry: ApprovedEntry | None,
     result: StepResult | None,

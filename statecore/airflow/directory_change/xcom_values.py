@@ -72,14 +72,12 @@ class Rows(TypedDict):
     left_out: int
 
 
-class ShortPlan(TypedDict):
-    """A short report, such as that of a :class:`statecore.jobs.migrate.report.MigrateReport`.
+class ShortReport(TypedDict):
+    """A short report of a step, such as that of a :class:`statecore.jobs.migrate.report.MigrateReport`.
 
     Attributes:
-        application_id, state_dir, host, to, outcome, plan_id, kept, seconds, phases: as in the report.
-        seen: releases of the layouts of its tasks.
+        application_id, state_dir, host, to, outcome, plan_id, kept: as in the report.
         changed: number of tasks that change.
-        rewritten_bytes: bytes of files that are rewritten.
         done: what is done to each store, and to files outside stores.
         left: what stays unchanged, and why.
     """
@@ -91,18 +89,27 @@ class ShortPlan(TypedDict):
     outcome: str
     plan_id: str
     kept: str
-    seconds: float
-    phases: dict[str, float]
-    seen: list[str]
-    tasks: int
     changed: int
-    rewritten_bytes: int
     done: Rows
     left: Rows
     notes: Rows
 
 
-class DoubtfulPlan(ShortPlan):
+class MigrationPlan(ShortReport):
+    """The short report of a migration.
+
+    Attributes:
+        seen: releases of the layouts of its tasks.
+        tasks: number of tasks.
+        rewritten_bytes: bytes of files that are rewritten.
+    """
+
+    seen: list[str]
+    tasks: int
+    rewritten_bytes: int
+
+
+class DoubtfulPlan(ShortReport):
     """The short report of a recovery of global stores.
 
     Attributes:
@@ -114,7 +121,7 @@ class DoubtfulPlan(ShortPlan):
     unknown: str
 
 
-class StepResult(ShortPlan):
+class StepResult(ShortReport):
     """The result of a step.
 
     Attributes:
@@ -123,7 +130,6 @@ class StepResult(ShortPlan):
     """
 
     report: str
-    map_index: int
     findings: dict[str, int] | None
 
 
@@ -135,7 +141,6 @@ class NotVerified(TypedDict):
     """
 
     verified: Literal[False]
-    map_index: int
 
 
 class Answer(TypedDict):
@@ -185,5 +190,5 @@ class DirectoryOutcome(TypedDict):
     text: str
 
 
-Plans = list[tuple[Entry, ShortPlan | None]]
+Plans = list[tuple[Entry, ShortReport | None]]
 """Each directory's entry with its short plan; ``None`` if planning failed."""

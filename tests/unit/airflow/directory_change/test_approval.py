@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 from statecore.airflow.directory_change import approval
 from statecore.airflow.directory_change.approval import DirectoryChangeApproval, conclude, outcomes, without_approval
 from statecore.airflow.directory_change.operator import CHANGES
-from statecore.airflow.directory_change.xcom_values import Answer, DirectoryOutcome, Entry, Outcome, Plans, ShortPlan
+from statecore.airflow.directory_change.xcom_values import Answer, DirectoryOutcome, Entry, Outcome, Plans, ShortReport
 from statecore.airflow.failures import JobRefused
 from statecore.jobs.migrate.report import MIGRATE_REPORT
 from tests.unit.airflow.stub_migrate import report
@@ -30,7 +30,7 @@ DIRECTORIES: list[Entry] = [
 ]
 
 
-def plan(number: int, *, done: bool = False) -> ShortPlan:
+def plan(number: int, *, done: bool = False) -> ShortReport:
     request = {"application_id": DIRECTORIES[number]["title"], "state_dir": "/srv", "to": "4.3"}
     return CHANGES["migrate"].short(MIGRATE_REPORT.from_json(report({}, request, done=done)))
 
@@ -40,7 +40,7 @@ class Task:
 
     id = "0"
 
-    def __init__(self, plans: list[ShortPlan | None]) -> None:
+    def __init__(self, plans: list[ShortReport | None]) -> None:
         self.plans = plans
         self.pushed: dict[str, Any] = {}
 
@@ -56,7 +56,7 @@ class Task:
         self.pushed[key] = value
 
 
-def context(*plans: ShortPlan | None, **params: Any) -> dict[str, Any]:
+def context(*plans: ShortReport | None, **params: Any) -> dict[str, Any]:
     task = Task(list(plans))
     params = {"to": "4.3", "approve": "ask", "approve_within": "30m", **params}
     return {"ti": task, "task_instance": task, "params": params}
