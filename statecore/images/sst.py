@@ -57,8 +57,8 @@ end with a chunk, so other limits give other files.
 """
 
 FORMAT_VERSION = 5  # SST format version of the files
-_MAGIC = 0x88E241B785F4CFF7
-_XXH64 = 3
+MAGIC = 0x88E241B785F4CFF7
+XXH64 = 3  # Checksum type
 _PROBES = 6
 _LINE_BYTES = 64
 _FOOTER_HANDLES_BYTES = 40
@@ -173,7 +173,7 @@ class ColumnarSstWriter:
             )
         )
         handles = _varint(*metaindex_handle, *index_handle).ljust(_FOOTER_HANDLES_BYTES, b"\0")
-        self._write(bytes([_XXH64]) + handles + struct.pack("<IQ", FORMAT_VERSION, _MAGIC))
+        self._write(bytes([XXH64]) + handles + struct.pack("<IQ", FORMAT_VERSION, MAGIC))
         return self._hash.hexdigest()
 
     def _index_blocks(self, entries: bytes, starts: npt.NDArray[np.uint32]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Run
+from statecore.images.model import Run, RunFile
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.harness.raising import raises
 from tests.harness.reference_digest import digest_of
@@ -294,6 +295,15 @@ def test_a_run_that_is_not_what_it_was_is_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(Corrupted, match="is missing"):
         build_version_runs(tmp_path, [(stream_time, [run])], Segmentation(100, 10))
+
+
+def test_another_file_than_one_of_sorted_records_is_refused(tmp_path: Path) -> None:
+    stream_time, (run,) = sorted_runs(tmp_path / "runs", walk(100, 5))
+    assert isinstance(run, RunFile)
+    run.path.write_bytes(b"SCVERS02" + run.path.read_bytes()[8:])
+    other = replace(run, sha256=file_sha256(run.path))
+    with raises(Corrupted, "run-damaged", path=str(run.path)):
+        build_version_runs(tmp_path, [(stream_time, [other])], Segmentation(100, 10))
 
 
 def test_a_directory_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Path) -> None:
