@@ -156,8 +156,9 @@ def outcomes(
     """The outcome of each directory; ``reasons`` are those of failed tasks, ``done`` is the change's participle."""
     found: list[DirectoryOutcome] = []
     for number, (entry, plan) in enumerate(plans):
-        outcome = _outcome(plan, answer, approved and approved[number], applied[number], verified[number])
-        why = approved[number]["why"] if approved and outcome is Outcome.NEEDS_APPROVAL else reasons[number]
+        handed_on = approved[number] if approved else None
+        outcome = _outcome(plan, answer, handed_on, applied[number], verified[number])
+        why = handed_on["why"] if handed_on and outcome is Outcome.NEEDS_APPROVAL else reasons[number]
         text = _TEXTS[outcome].format(done=done)
         found.append(
             {
