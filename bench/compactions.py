@@ -8,7 +8,7 @@
 
 Nothing is read or written: databases are the sizes of their runs, and what is merged is as large as its rows are
 different keys. Which runs are merged is decided by the code that decides it for compactions and fetches
-(``statecore.jobs.compact.policy``, ``statecore.images.read_amplification``). The same seeds give the same table.
+(``statecore.jobs.compact.policy``, ``statecore.images.universal_compaction``). The same seeds give the same table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 
-from statecore.images.read_amplification import slices_to_merge
+from statecore.images.universal_compaction import groups_to_merge
 from statecore.jobs.compact.policy import DEFAULT_SETTINGS, CompactionSettings, is_due, slices_to_compact
 
 README = Path(__file__).with_name("README.md")
@@ -201,7 +201,7 @@ def _sizes(runs: Sequence[float]) -> list[int]:
 def _seconds(runs: Sequence[float], case: Case) -> float:
     """What a fetch of a database takes: its bytes are brought, and merged where Kafka Streams would do that."""
     base = [case.base_bytes] if case.base else []
-    merged = sum(sum(runs[one]) for one in slices_to_merge(_sizes(runs), base))
+    merged = sum(sum(runs[one]) for one in groups_to_merge(_sizes(runs), base))
     return BRING * (sum(base) + sum(runs)) + MERGE * merged
 
 

@@ -61,7 +61,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
             failing_applications.record(directory, self.application_id, request_id_of(context), self.refusal)
             self._update_index(directory, directory_name(self.application_id))
             # No retry: the next run checks the application again, in a minute.
-            raise exception_for(self.refusal, (), self.log)
+            raise exception_for(self.refusal, self.log, retried=False)
         try:
             return super().execute(context)
         finally:

@@ -18,7 +18,7 @@ none        Spark's own error   retries: the driver was killed or died
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ PROBLEMS = "problems"
 _REASON_LENGTH = 400
 
 RETRIED_KINDS = ("Retryable", "Capacity")
-"""Kinds of error that are retried by default."""
+"""Kinds of error that are retried."""
 
 
 class JobRefused(AirflowFailException):
@@ -63,16 +63,14 @@ class Log(Protocol):
         """Log at level ERROR."""
 
 
-def exception_for(
-    error: Mapping[str, Any], retry_on: Collection[str] = RETRIED_KINDS, log: Log | None = None
-) -> AirflowException:
-    """The exception for a job's error."""
+def exception_for(error: Mapping[str, Any], log: Log | None = None, *, retried: bool = True) -> AirflowException:
+    """The exception for a job's error; without ``retried`` one that Airflow does not retry, whatever its kind."""
     kind = str(error.get("error", "unknown"))
     message = describe(error)
     if log is not None:
         log_error(error, log)
     exception: JobRefused | JobUnavailable
-    if kind not in retry_on:
+    if not retried or kind not in RETRIED_KINDS:
         exception = JobRefused(message)
     else:
         exception = JobCapacity(message) if kind == "Capacity" else JobUnavailable(message)

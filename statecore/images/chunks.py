@@ -12,15 +12,12 @@ import pyarrow as pa
 
 from statecore.formats.key_value import put_on_timestamps
 from statecore.images.key_table import Chunk, Columns, KeyTable
-
-# Small enough that a chunk, its rows and their Python objects stay in the cache between the steps.
-_ROWS_AT_ONCE = 4096
-_BYTES_AT_ONCE = 1 << 20
+from statecore.images.sst import CHUNK_BYTES, CHUNK_ROWS
 
 
 def chunks_of(table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Chunk]:
     """Keys and last values of a table in the order of ids, as chunks."""
-    return table.gather(ids, rows_at_once=_ROWS_AT_ONCE, bytes_at_once=_BYTES_AT_ONCE)
+    return table.gather(ids, rows_at_once=CHUNK_ROWS, bytes_at_once=CHUNK_BYTES)
 
 
 def columns_of(chunk: Chunk) -> Columns:
@@ -60,7 +57,7 @@ class EvenChunks:
     one.
     """
 
-    def __init__(self, rows: int = _ROWS_AT_ONCE, bytes_each: int = _BYTES_AT_ONCE) -> None:
+    def __init__(self, rows: int = CHUNK_ROWS, bytes_each: int = CHUNK_BYTES) -> None:
         self._rows, self._bytes = rows, bytes_each
         self._held: Chunk | None = None
 

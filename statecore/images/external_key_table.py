@@ -53,19 +53,9 @@ class ExternalKeyTable:
             self._spill.add(columns_of(chunk))
 
     @property
-    def memory(self) -> int:
-        """Bytes of memory."""
-        return self._spill.memory
-
-    @property
     def written(self) -> int:
         """Bytes on disk that have not been read back."""
         return self._spill.written
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes on disk."""
-        return self._spill.file_bytes
 
     def add(self, columns: Columns) -> None:
         """Add records; those without a key are skipped."""

@@ -6,7 +6,7 @@ and under exactly-once Kafka Streams would wipe the whole task::
 
     a database:   run  [300, 400)   ┐
                   run  [200, 300)   ┴ merged before the ingest, where Kafka Streams would when it opens this
-                  run  [100, 200)     linked         (:mod:`statecore.images.read_amplification` chooses)
+                  run  [100, 200)     linked         (:mod:`statecore.images.universal_compaction` chooses)
                   base [  0, 100)     linked, if there is one: only added files are hashed
 
 Ingest accepts a file with a flipped bit, so every file is hashed in the database, after ingest, and the hash must be
@@ -36,9 +36,9 @@ from statecore.images.linked_bases import CheckedBase, ImageBases, checked_bases
 from statecore.images.mapped_runs import check_present, check_unchanged, damaged
 from statecore.images.merge_writer import merged_file
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, StoreDigest
-from statecore.images.read_amplification import runs_to_merge
 from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.images.runs_digest import known_digest, merged_digest
+from statecore.images.universal_compaction import runs_to_merge
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability

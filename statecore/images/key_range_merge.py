@@ -1,7 +1,7 @@
 """Merges and digests the runs of one database in parallel, by key range.
 
 The worker of a slice, a range of keys, reads all runs of the database there, merges those that are to be merged
-(:mod:`statecore.images.read_amplification`) into a file of its own, and adds up the digest of the visible rows. The
+(:mod:`statecore.images.universal_compaction`) into a file of its own, and adds up the digest of the visible rows. The
 files of one merge have no common keys, so RocksDB treats them as one sorted run::
 
     keys             a ───────────┬────────────┬──────────── z
@@ -28,8 +28,8 @@ from statecore.images.mapped_runs import KeyRange, Table, check_unchanged, index
 from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns, check_entries
 from statecore.images.merge_writer import refuse_records, write_merged
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
-from statecore.images.read_amplification import runs_to_merge
 from statecore.images.runs_digest import digest_remaining
+from statecore.images.universal_compaction import runs_to_merge
 
 _PLACES_EACH = 16  # Index keys per slice from which the bounds are chosen; each run contributes its share
 

@@ -20,10 +20,8 @@ from statecore.errors import Corrupted
 from statecore.filesystem import file_sha256
 from statecore.images.kernels import kernel
 from statecore.images.model import RunFile
-from statecore.images.sst import FORMAT_VERSION
+from statecore.images.sst import FORMAT_VERSION, MAGIC, XXH64
 
-_MAGIC = 0x88E241B785F4CFF7
-_XXH64 = 3
 _FOOTER_BYTES = 53
 _TRAILER_BYTES = 5
 
@@ -61,9 +59,9 @@ def open_table(run: RunFile, path: Path) -> Table:
     data = np.memmap(path, np.uint8, "r")
     footer = data[-_FOOTER_BYTES:].tobytes()
     version, magic = struct.unpack_from("<IQ", footer, 41)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise damaged(run, "does not end as an SST file does")
-    if (version, footer[0]) != (FORMAT_VERSION, _XXH64):
+    if (version, footer[0]) != (FORMAT_VERSION, XXH64):
         raise damaged(run, f"is in format version {version} with checksums of type {footer[0]}, unlike a run")
     _, _, offset, size = _numbers(run, footer[1:41])
     room = len(data) - _FOOTER_BYTES - _TRAILER_BYTES

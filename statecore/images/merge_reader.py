@@ -21,6 +21,7 @@ from statecore.images.kernels.merged_kernel import CURSOR, DAMAGE, DAMAGED, MORE
 from statecore.images.key_table import Chunk
 from statecore.images.mapped_runs import KeyRange, Table, damaged, first_block, index_entry
 from statecore.images.model import RunFile
+from statecore.images.sst import CHUNK_BYTES, CHUNK_ROWS
 from statecore.kernels.library import address_of
 
 _ALL = KeyRange()
@@ -30,9 +31,8 @@ _ALL = KeyRange()
 class MergeLimits:
     """Buffer sizes of a merge, and its work per kernel call."""
 
-    # rows copied before they are written; blocks of the file end there, so another limit makes another file
-    rows: int = 4096
-    bytes_each: int = 1 << 20  # bytes of keys, and of values, likewise. A larger row is copied alone.
+    rows: int = CHUNK_ROWS  # rows copied before they are written
+    bytes_each: int = CHUNK_BYTES  # bytes of keys, and of values, likewise
     key_bytes: int = 256  # initial buffer size for the key of each run
     # most entries read in one kernel call: at most a second of work, so that interrupts are handled
     entries: int = 4 << 20

@@ -24,8 +24,9 @@ what RocksDB 6.6 and newer read. All integers little-endian; "varint" has seven 
     footer      03 (XXH64)  metaindex handle  index handle  zeros up to 41 bytes
                 uint32 5 (format version)  uint64 88e241b785f4cff7
 
-The same rows give the same bytes: the session identity, from which RocksDB makes cache keys and file ids, is taken from
-the hash of everything before it, where RocksDB's own writer uses a random one.
+The same rows in the same chunks give the same bytes: the session identity, from which RocksDB makes cache keys and file
+ids, is taken from the hash of everything before it, where RocksDB's own writer uses a random one. The chunks of runs
+depend on the rows alone, never on how much memory there was.
 """
 
 from __future__ import annotations
@@ -48,9 +49,16 @@ from statecore.images.kernels.kernel import Written
 from statecore.stores.rocksdb.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
 from statecore.system_errors import write_error
 
+CHUNK_ROWS, CHUNK_BYTES = 4096, 1 << 20
+"""Most rows of a chunk, and most bytes of its keys and of its values; a larger row is a chunk of its own.
+
+Small enough that a chunk, its rows and their Python objects stay in the cache between the steps. Blocks of the file
+end with a chunk, so other limits give other files.
+"""
+
 FORMAT_VERSION = 5  # SST format version of the files
-_MAGIC = 0x88E241B785F4CFF7
-_XXH64 = 3
+MAGIC = 0x88E241B785F4CFF7
+XXH64 = 3  # Checksum type
 _PROBES = 6
 _LINE_BYTES = 64
 _FOOTER_HANDLES_BYTES = 40
@@ -165,7 +173,7 @@ class ColumnarSstWriter:
             )
         )
         handles = _varint(*metaindex_handle, *index_handle).ljust(_FOOTER_HANDLES_BYTES, b"\0")
-        self._write(bytes([_XXH64]) + handles + struct.pack("<IQ", FORMAT_VERSION, _MAGIC))
+        self._write(bytes([XXH64]) + handles + struct.pack("<IQ", FORMAT_VERSION, MAGIC))
         return self._hash.hexdigest()
 
     def _index_blocks(self, entries: bytes, starts: npt.NDArray[np.uint32]) -> None:

@@ -119,7 +119,7 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
     assert f"| {OLD} | `{old['state_dir']}` | 3.9 or 4.2 | 1 of 1 |" in shown["body"]
     assert "| 0_1 | `stamped` |" in shown["body"]
     assert "| absent |" in shown["body"]
-    assert "not included, see the log of its task *plan*" in shown["body"]
+    assert "see the log of its task *plan*: NotFound (application-not-found)" in shown["body"]
     assert {named["application_id"]: fingerprint(path_of(named)) for named in (old, newer)} == before
     answer(server, run, "Approve")
     assert server.wait(DAG, run) == "failed"
@@ -184,7 +184,7 @@ def test_a_rejection_by_timeout_differs_from_one_by_a_person(server: AirflowServ
     run = server.trigger(DAG, {"directories": [kept], "to": "4.3", "approve_within": "1s"})
     assert server.wait(DAG, run) == "success", server.why(DAG, run)
     (outcome,) = server.xcom(DAG, run, "outcome")
-    assert outcome["outcome"] not in ("rejected", "migrated")
+    assert outcome["outcome"] == "no-answer"
     answer = server.xcom(DAG, run, "approve", "answer")
     assert (answer["chosen"], answer["by"]) == ("Reject", None)
     assert fingerprint(path_of(kept)) == before
@@ -198,7 +198,7 @@ def test_spark_converts_if_requested_and_a_run_can_skip_the_approval(server: Air
     assert states(server, run)["migrate.verify", OLD] == "success"
     assert "Spark runs on local[1]" in log_of(server, run, "migrate.apply", OLD)
     assert "Spark runs" not in log_of(server, run, "plan", OLD)
-    assert [one["outcome"] for one in server.xcom(DAG, run, "outcome")] == ["migrated"]
+    assert [one["outcome"] for one in server.xcom(DAG, run, "outcome")] == ["changed"]
 
 
 def test_approved_global_stores_are_rebuilt_and_an_unrepairable_one_is_not_reported_sound(

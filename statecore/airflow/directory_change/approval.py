@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from statecore.airflow.directory_change.change import NONE, Change, approved_within
+from statecore.airflow.directory_change.change import ASK, NONE, Change, approved_within
 from statecore.airflow.directory_change.operator import CHANGES
 from statecore.airflow.directory_change.plans import page
 from statecore.airflow.directory_change.xcom_values import (
@@ -17,8 +17,9 @@ from statecore.airflow.directory_change.xcom_values import (
     ApprovedEntry,
     DirectoryOutcome,
     NotVerified,
+    Outcome,
     Plans,
-    ShortPlan,
+    ShortReport,
     StepResult,
 )
 from statecore.airflow.failures import JobRefused
@@ -133,11 +134,11 @@ def without_approval(change: Change, plans: Plans) -> list[ApprovedEntry]:
     ]
 
 
-def _approved_id(plan: ShortPlan | None) -> str:
+def _approved_id(plan: ShortReport | None) -> str:
     return plan["plan_id"] if plan is not None and plan["changed"] else ""
 
 
-def _why_not(change: Change, plan: ShortPlan | None) -> str:
+def _why_not(change: Change, plan: ShortReport | None) -> str:
     if plan is None:
         return "Planning failed."
     return "" if plan["changed"] else f"Nothing to do: {change.why_nothing(plan)}."
@@ -146,46 +147,62 @@ def _why_not(change: Change, plan: ShortPlan | None) -> str:
 def outcomes(
     plans: Plans,
     answer: Answer | None,
+    approved: Sequence[ApprovedEntry] | None,
     applied: Sequence[StepResult | None],
     verified: Sequence[StepResult | NotVerified | None],
-    refused: Sequence[str | None],
+    reasons: Sequence[str | None],
     done: str,
 ) -> list[DirectoryOutcome]:
-    return [
-        {
-            "application_id": entry["application_id"],
-            "state_dir": entry["request"]["state_dir"],
-            "host": entry["host"],
-            "outcome": _outcome(plan, result, checked, answer, done, why) if plan else _with_reason(_REFUSED, why),
-        }
-        for (entry, plan), result, checked, why in zip(plans, applied, verified, refused, strict=True)
-    ]
+    """The outcome of each directory; ``reasons`` are those of failed tasks, ``done`` is the change's participle."""
+    found: list[DirectoryOutcome] = []
+    for number, (entry, plan) in enumerate(plans):
+        handed_on = approved[number] if approved else None
+        outcome = _outcome(plan, answer, handed_on, applied[number], verified[number])
+        why = handed_on["why"] if handed_on and outcome is Outcome.NEEDS_APPROVAL else reasons[number]
+        text = _TEXTS[outcome].format(done=done)
+        found.append(
+            {
+                "application_id": entry["application_id"],
+                "state_dir": entry["request"]["state_dir"],
+                "host": entry["host"],
+                "outcome": outcome,
+                "text": f"{text}: {why}" if why and outcome.is_failure else text,
+            }
+        )
+    return found
 
 
-_REFUSED, _FAILED, _DAMAGED = "not planned", "not ", ", but its verification failed"
-
-
-def _with_reason(outcome: str, why: str | None) -> str:
-    return f"{outcome}: {why}" if why else outcome
+_TEXTS = {
+    Outcome.CHANGED: "{done}",
+    Outcome.NOT_VERIFIED: "{done}; not verified, because the application is running again",
+    Outcome.NOTHING_TO_DO: "nothing to do",
+    Outcome.REJECTED: "rejected",
+    Outcome.NO_ANSWER: "rejected, because there was no answer in time",
+    Outcome.NOT_PLANNED: "not planned",
+    Outcome.NEEDS_APPROVAL: "not {done}",
+    Outcome.NOT_CHANGED: "not {done}",
+    Outcome.VERIFICATION_FAILED: "{done}, but its verification failed",
+}
 
 
 def _outcome(
-    plan: ShortPlan,
+    plan: ShortReport | None,
+    answer: Answer | None,
+    entry: ApprovedEntry | None,
     result: StepResult | None,
     checked: StepResult | NotVerified | None,
-    answer: Answer | None,
-    done: str,
-    why: str | None,
-) -> str:
+) -> Outcome:
+    if plan is None:
+        return Outcome.NOT_PLANNED
     if not plan["changed"]:
-        return "nothing to do"
+        return Outcome.NOTHING_TO_DO
     if result is None:
-        if answer is None or answer["chosen"] != ApprovalOperator.REJECT:
-            return _with_reason(_FAILED + done, why)
-        return "rejected, because there was no answer in time" if answer["by"] is None else "rejected"
+        if answer is not None and answer["chosen"] == ApprovalOperator.REJECT:
+            return Outcome.NO_ANSWER if answer["by"] is None else Outcome.REJECTED
+        return Outcome.NEEDS_APPROVAL if entry is not None and not entry["plan_id"] else Outcome.NOT_CHANGED
     if checked is None:
-        return _with_reason(done + _DAMAGED, why)
-    return done if checked.get("verified", True) else f"{done}; not verified, because the application is running again"
+        return Outcome.VERIFICATION_FAILED
+    return Outcome.CHANGED if checked.get("verified", True) else Outcome.NOT_VERIFIED
 
 
 def _place(one: DirectoryOutcome) -> str:
@@ -196,14 +213,22 @@ def conclude(found: Sequence[DirectoryOutcome], log: Any) -> None:
     """Log the outcome of each directory, and fail if one was neither changed as planned nor rejected."""
     for line in columns(
         ("application", "state directory", "outcome"),
-        [(one["application_id"], _place(one), one["outcome"]) for one in found],
+        [(one["application_id"], _place(one), one["text"]) for one in found],
     ):
         log.info("%s", line)
-    wrong = [one for one in found if one["outcome"].startswith(_FAILED) or _DAMAGED in one["outcome"]]
+    wrong = [one for one in found if Outcome(one["outcome"]).is_failure]
     if wrong:
-        lines = "\n".join(f"  {one['application_id']} in {_place(one)}: {one['outcome']}" for one in wrong[:_NAMED])
+        lines = "\n".join(f"  {one['application_id']} in {_place(one)}: {one['text']}" for one in wrong[:_NAMED])
         more = f"\n  and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else ""
+        unapproved = [one for one in wrong if one["outcome"] == Outcome.NEEDS_APPROVAL]
+        actions = []
+        if unapproved:
+            actions.append(f"start a new run with approve={ASK} for the directories that a person has to approve")
+        if len(unapproved) < len(wrong):
+            actions.append(
+                "see the logs of the failed tasks, then clear these tasks and those downstream, or start a new run for "
+                "the directories"
+            )
         raise JobRefused(
-            f"{len(wrong)} of {len(found)} directories failed:\n{lines}{more}\nWhat to do: see the logs of their "
-            "tasks, then clear these tasks and those downstream, or start a new run for the directories."
+            f"{len(wrong)} of {len(found)} directories failed:\n{lines}{more}\nWhat to do: {'; '.join(actions)}."
         )

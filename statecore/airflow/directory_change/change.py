@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Param
 
-from statecore.airflow.directory_change.xcom_values import Entry, ShortPlan
+from statecore.airflow.directory_change.xcom_values import Entry, ShortReport
 from statecore.airflow.form import fields_of, object_schema, params_of, required
 from statecore.airflow.requests import check_names, check_paths
 from statecore.documents import DocumentType
@@ -49,6 +49,13 @@ class Step(StrEnum):
     VERIFY = "verify"
 
 
+RunJob = Callable[[str, Request, Path, str], Mapping[str, Any]]
+"""Runs a job in a process beside the task; takes verb, request, path of the report and name, and returns the report."""
+
+LogLines = Callable[..., None]
+"""Logs each line of some texts."""
+
+
 class Change(ABC):
     """One kind of directory change.
 
@@ -60,7 +67,6 @@ class Change(ABC):
         request, document: the job's request, and the document type of its report.
         folder: directory of the reports, apart from those of restores, which the UI shows.
         needed: fields of a directory that are required besides ``application_id`` and ``state_dir``.
-        checked_by_doctor: whether ``verify`` also runs ``statecore doctor``.
         subject: the question to a person, with ``{directories}`` and ``{to}``.
         introduction: what happens after an approval, as Markdown, with ``{to}``.
         nothing: why there is nothing to do, with ``{to}``.
@@ -75,27 +81,42 @@ class Change(ABC):
     document: ClassVar[DocumentType[Any]]
     folder: ClassVar[str]
     needed: ClassVar[Sequence[str]] = ()
-    checked_by_doctor: ClassVar[bool] = False
     subject: ClassVar[str]
     introduction: ClassVar[str]
     nothing: ClassVar[str]
     headings: ClassVar[Sequence[str]]
 
     @abstractmethod
-    def short(self, report: Any) -> ShortPlan:
+    def short(self, report: Any) -> ShortReport:
         """A report for XCom, of bounded size."""
 
     @abstractmethod
-    def cells(self, plan: ShortPlan) -> Sequence[str]:
+    def cells(self, plan: Any) -> Sequence[str]:
         """The Markdown below ``headings`` for a directory that changes."""
 
-    def why_nothing(self, plan: ShortPlan) -> str:
+    def why_nothing(self, plan: Any) -> str:
         """Why there is nothing to do in a directory."""
         return self.nothing.format(to=plan["to"])
 
     @abstractmethod
     def problem(self, step: Step, report: Any, where: str, report_file: Path) -> StatecoreError | None:
         """The error of a step after which the directory is not in the required state; ``where`` names it."""
+
+    def verify_further(
+        self,
+        report: Any,  # noqa: ARG002
+        request: Mapping[str, Any],  # noqa: ARG002
+        where: str,  # noqa: ARG002
+        report_file: Path,  # noqa: ARG002
+        run: RunJob,  # noqa: ARG002
+        log: LogLines,  # noqa: ARG002
+    ) -> dict[str, int] | None:
+        """Verify a changed directory by another job: number of its findings by severity, ``None`` without such a job.
+
+        Raises:
+            Corrupted: the directory is not sound.
+        """
+        return None
 
     def report_path(self, report_file: Path) -> Path:
         """Path of a report for the report path of a restore."""
@@ -191,7 +212,7 @@ def _approval_params() -> dict[str, Param]:
             enum=[ASK, NONE],
             title="Approval",
             description="ask: a person approves the plans first. none: plans are applied without approval, for "
-            "unattended runs.",
+            "unattended runs; one that may remove rows is not applied, and the run fails.",
             section="Approval",
         ),
         "approve_within": Param(

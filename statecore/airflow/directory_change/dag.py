@@ -98,9 +98,10 @@ def _add_tasks(kind: Change, state_dir: str | None, **settings: Any) -> None:
         answer = ti.xcom_pull(task_ids="approve", key=ANSWER_KEY)
         plans = list(zip(directories, returned("plan"), strict=True))
         reasons = [returned(step, key=REFUSED_KEY) for step in ("plan", f"{kind.name}.apply", f"{kind.name}.verify")]
-        refused = [next(filter(None, whys), None) for whys in zip(*reasons, strict=True)]
+        reasons_by_directory = [next(filter(None, whys), None) for whys in zip(*reasons, strict=True)]
+        approved = ti.xcom_pull(task_ids="approve")
         applied, verified = returned(f"{kind.name}.apply"), returned(f"{kind.name}.verify")
-        found = outcomes(plans, answer, applied, verified, refused, kind.done)
+        found = outcomes(plans, answer, approved, applied, verified, reasons_by_directory, kind.done)
         conclude(found, logging.getLogger(__name__))
         return found
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 from airflow.sdk import Param
 
-from statecore.airflow.directory_change.change import PROCESSES, SPARK, Change, Step
+from statecore.airflow.directory_change.change import PROCESSES, SPARK, Change, LogLines, RunJob, Step
 from statecore.airflow.directory_change.plans import bounded, cell, named_tasks, row_of
-from statecore.airflow.directory_change.xcom_values import ShortPlan
+from statecore.airflow.directory_change.xcom_values import MigrationPlan
 from statecore.airflow.form import spark_params
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.jobs.diagnose.request import DiagnoseRequest
@@ -23,6 +24,9 @@ from statecore.words import format_bytes
 _REASONS = 50
 """Number of reasons in the message of a failed task; the report has all of them."""
 
+_LOGGED = 50
+"""Number of findings of ``statecore doctor`` in the log; its report has all of them."""
+
 _BAD = ("error", "loss")
 _SHOWN = 20
 
@@ -32,7 +36,6 @@ class Migration(Change):
 
     name, done, dag_id, command = "migrate", "migrated", "migrate_checkpoints", "migrate"
     request, document, folder = MigrateRequest, MIGRATE_REPORT, "migrations"
-    checked_by_doctor = True
     subject = "Migrate {directories} to Kafka Streams {to}?"
     introduction = "these state directories are migrated to Kafka Streams **{to}**."
     nothing = "Kafka Streams {to} can open every store as it is"
@@ -51,7 +54,7 @@ class Migration(Change):
         )
         return {**super().params(state_dir), "engine": engine, **spark_params()}
 
-    def short(self, report: MigrateReport) -> ShortPlan:
+    def short(self, report: MigrateReport) -> MigrationPlan:
         return {
             "application_id": report.application_id,
             "state_dir": report.state_dir,
@@ -60,8 +63,6 @@ class Migration(Change):
             "outcome": str(report.outcome),
             "plan_id": report.plan_id,
             "kept": report.kept,
-            "seconds": report.seconds,
-            "phases": dict(report.phases),
             "seen": sorted({task.seen for task in report.tasks}),
             "tasks": len(report.tasks),
             "changed": report.changed,
@@ -71,7 +72,7 @@ class Migration(Change):
             "notes": bounded([*(CombinedChange(("all",), note) for note in report.notes), *summary.notes(report)]),
         }
 
-    def cells(self, plan: ShortPlan) -> Sequence[str]:
+    def cells(self, plan: MigrationPlan) -> Sequence[str]:
         rewritten = f"; {format_bytes(plan['rewritten_bytes'])} are rewritten" if plan["rewritten_bytes"] else ""
         return cell(", ".join(plan["seen"])), f"{plan['changed']:,} of {plan['tasks']:,}{rewritten}"
 
@@ -95,6 +96,22 @@ class Migration(Change):
                 report=str(report_file),
             )
         return None
+
+    def verify_further(
+        self,
+        report: MigrateReport,
+        request: Mapping[str, Any],
+        where: str,
+        report_file: Path,
+        run: RunJob,
+        log: LogLines,
+    ) -> dict[str, int]:
+        """Run ``statecore doctor``."""
+        asked, doctor_report = doctor_request(request), doctor_report_path(report_file)
+        found = findings_of(run("diagnose", asked, doctor_report, "statecore doctor"))
+        log(f"statecore doctor: {len(found)} findings", *map(finding_in_words, found[:_LOGGED]))
+        check_findings(found, {task.task for task in report.tasks if task.left}, where)
+        return dict(Counter(one["severity"] for one in found))
 
 
 def reasons(report: MigrateReport) -> list[str]:

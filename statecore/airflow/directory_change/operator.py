@@ -1,8 +1,8 @@
 """The operator of a directory change: one step (plan, apply or verify) for one state directory.
 
-Each step is one job in a process on the worker; ``verify`` of a migration also runs ``statecore doctor``. With the
-engine Spark, ``apply`` runs by ``spark-submit``; the steps that only read need no executors, and run there only if the
-driver is on another machine.
+Each step is one job in a process on the worker; ``verify`` may run a further one
+(:meth:`~.change.Change.verify_further`). With the engine Spark, ``apply`` runs by ``spark-submit``; the steps that only
+read need no executors, and run there only if the driver is on another machine.
 
 Retries are safe. ``plan`` and ``verify`` change nothing. If a try of ``apply`` dies, each Kafka Streams task is in its
 old or its new state, and the next try resumes from there. The approval is of the plan's id: a directory that was
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from statecore.airflow import reports
 from statecore.airflow.credentials import environment
 from statecore.airflow.directory_change.change import SPARK, Change, Step
-from statecore.airflow.directory_change.migration import (
-    Migration,
-    check_findings,
-    doctor_report_path,
-    doctor_request,
-    finding_in_words,
-    findings_of,
-)
+from statecore.airflow.directory_change.migration import Migration
 from statecore.airflow.directory_change.plans import table
 from statecore.airflow.directory_change.recovery import Recovery
 from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotVerified, StepResult
@@ -41,16 +34,13 @@ from statecore.airflow.requests import spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
 from statecore.errors import Corrupted, Fenced, Invalid
-from statecore.jobs.migrate.report import MigrateReport
+from statecore.jobs.fields.declaration import Request
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 CHANGES: Mapping[str, Change] = {one.name: one for one in (Migration(), Recovery())}
 """The kinds of directory changes; operators have the name only, because Airflow stores their arguments as JSON."""
-
-_FINDINGS = 50
-"""Number of findings of ``statecore doctor`` in the log; its report has all of them."""
 
 
 class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
@@ -130,7 +120,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         except JobRefused:
             if step is Step.VERIFY and self._is_in_use(report_file):
                 self.log.warning("%s is running again: the directory is not verified", self.application_id)
-                not_verified: NotVerified = {"verified": False, "map_index": context["ti"].map_index}
+                not_verified: NotVerified = {"verified": False}
                 return not_verified
             raise
         report = self._kind.document.from_json(self._report(report_file))
@@ -139,15 +129,16 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         if problem := self._kind.problem(step, report, self._where(), report_file):
             raise exception_for(problem.to_json(), log=self.log)
         findings = None
-        if step is Step.VERIFY and self._kind.checked_by_doctor and self._has_directory():
-            with environment(secrets):
-                findings = self._check_with_doctor(context, report, report_file)
-        result: StepResult = {
-            **short,
-            "report": str(report_file),
-            "map_index": context["ti"].map_index,
-            "findings": findings,
-        }
+        if step is Step.VERIFY and self._has_directory():
+            run = partial(self._run_and_read, context)
+            try:
+                with environment(secrets):
+                    findings = self._kind.verify_further(
+                        report, self.request, self._where(), report_file, run, self._log_lines
+                    )
+            except Corrupted as error:
+                raise exception_for(error.to_json(), log=self.log) from error
+        result: StepResult = {**short, "report": str(report_file), "findings": findings}
         return result
 
     @property
@@ -164,21 +155,14 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
     def _has_directory(self) -> bool:
         return self.engine != SPARK or self._driver_is_here()
 
-    def _check_with_doctor(self, context: Context, report: MigrateReport, report_file: Path) -> dict[str, int]:
-        """Run ``statecore doctor``; returns the number of findings by severity."""
-        doctor_report = doctor_report_path(report_file)
-        with self._refusing(doctor_report, request_id_of(context)):
-            clear_report_path(doctor_report)
-        request = json.dumps(doctor_request(self.request).to_json())
-        self._run_on_worker(context, "diagnose", ["--request", request], doctor_report, who="statecore doctor")
-        found = findings_of(reports.read_report(doctor_report))
-        self._log_lines(f"statecore doctor: {len(found)} findings", *map(finding_in_words, found[:_FINDINGS]))
-        left = {task.task for task in report.tasks if task.left}
-        try:
-            check_findings(found, left, self._where())
-        except Corrupted as error:
-            raise exception_for(error.to_json(), log=self.log) from error
-        return dict(Counter(one["severity"] for one in found))
+    def _run_and_read(
+        self, context: Context, verb: str, request: Request, report_file: Path, who: str
+    ) -> Mapping[str, Any]:
+        """Run a further job on the worker; returns its report."""
+        with self._refusing(report_file, request_id_of(context)):
+            clear_report_path(report_file)
+        self._run_on_worker(context, verb, ["--request", json.dumps(request.to_json())], report_file, who=who)
+        return reports.read_report(report_file)
 
     def _check_host(self) -> None:
         names = {socket.gethostname(), socket.getfqdn()}

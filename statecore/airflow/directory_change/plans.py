@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 
 from statecore.airflow.directory_change.change import Change
-from statecore.airflow.directory_change.xcom_values import Entry, Plans, Row, Rows, ShortPlan
+from statecore.airflow.directory_change.xcom_values import Entry, Plans, Row, Rows, ShortReport
 from statecore.airflow.reports import columns
 from statecore.jobs.migrate.summary import BESIDE, CombinedChange
 
@@ -45,7 +45,7 @@ def named_tasks(row: Row) -> str:
     return ", ".join(row["tasks"]) + more
 
 
-def table(plan: ShortPlan) -> str:
+def table(plan: ShortReport) -> str:
     """A short report as a table for the task's log."""
     lines = []
     if plan["done"]["rows"]:
@@ -55,7 +55,7 @@ def table(plan: ShortPlan) -> str:
     for title, found in (("unchanged", plan["left"]), ("note", plan["notes"])):
         lines += [f"{title}: {named_tasks(row)}: {row['what']}" for row in found["rows"]]
         lines += _left_out(found)
-    lines.append(f"{plan['changed']:,} of {plan['tasks']:,} tasks; plan {plan['plan_id']}")
+    lines.append(f"{plan['changed']:,} tasks with changes; plan {plan['plan_id']}")
     return "\n".join(lines)
 
 
@@ -83,7 +83,7 @@ def page(change: Change, plans: Plans, to: str, refused: Sequence[str | None] = 
     return "\n".join(lines)
 
 
-def _overview(change: Change, entry: Entry, plan: ShortPlan | None, why: str | None) -> str:
+def _overview(change: Change, entry: Entry, plan: ShortReport | None, why: str | None) -> str:
     where = code(entry["request"]["state_dir"]) + (f" on {cell(entry['host'])}" if entry["host"] else "")
     empty = [""] * (len(change.headings) - 1)
     if plan is None:
@@ -97,7 +97,7 @@ def _overview(change: Change, entry: Entry, plan: ShortPlan | None, why: str | N
     return f"| {' | '.join([cell(entry['application_id']), where, *cells])} |"
 
 
-def _detail(plan: ShortPlan) -> list[str]:
+def _detail(plan: ShortReport) -> list[str]:
     lines = ["", "| task | store | what is done |", "|---|---|---|"]
     for row in plan["done"]["rows"]:
         kind = f" ({cell(row['kind'])})" if row["kind"] else ""

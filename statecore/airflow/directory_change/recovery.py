@@ -7,7 +7,7 @@ from pathlib import Path
 
 from statecore.airflow.directory_change.change import Change, Step
 from statecore.airflow.directory_change.plans import bounded, cell
-from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, ShortPlan
+from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, ShortReport
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.releases import CURRENT, GLOBAL
 from statecore.jobs.migrate.summary import CombinedChange
@@ -58,12 +58,7 @@ class Recovery(Change):
             "outcome": str(report.outcome),
             "plan_id": report.plan_id,
             "kept": ", ".join(filter(None, [report.kept, *(one.kept for one in report.rebuilt)])),
-            "seconds": report.seconds,
-            "phases": dict(report.phases),
-            "seen": [],
-            "tasks": 1,
             "changed": int(bool(rebuilt or repaired)),
-            "rewritten_bytes": 0,
             "done": bounded([*repaired, *rebuilt]),
             "left": bounded(left),
             "notes": bounded([*doubts, *starts, *(CombinedChange((GLOBAL,), note) for note in report.notes)]),
@@ -71,11 +66,11 @@ class Recovery(Change):
             "unknown": shortened_list([one.store for one in report.next_starts if one.is_unknown]),
         }
 
-    def cells(self, plan: ShortPlan) -> Sequence[str]:
+    def cells(self, plan: ShortReport) -> Sequence[str]:
         return (cell(", ".join(dict.fromkeys(row["store"] or "files of global" for row in plan["done"]["rows"]))),)
 
-    def why_nothing(self, plan: ShortPlan) -> str:
-        unknown = plan.get("unknown")
+    def why_nothing(self, plan: DoubtfulPlan) -> str:
+        unknown = plan["unknown"]
         if not unknown:
             return self.nothing
         others = "every other global store is valid, or recovers by itself"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Literal, TypedDict
 
 REFUSED_KEY = "refused"
@@ -71,14 +72,12 @@ class Rows(TypedDict):
     left_out: int
 
 
-class ShortPlan(TypedDict):
-    """A short report, such as that of a :class:`statecore.jobs.migrate.report.MigrateReport`.
+class ShortReport(TypedDict):
+    """A short report of a step, such as that of a :class:`statecore.jobs.migrate.report.MigrateReport`.
 
     Attributes:
-        application_id, state_dir, host, to, outcome, plan_id, kept, seconds, phases: as in the report.
-        seen: releases of the layouts of its tasks.
+        application_id, state_dir, host, to, outcome, plan_id, kept: as in the report.
         changed: number of tasks that change.
-        rewritten_bytes: bytes of files that are rewritten.
         done: what is done to each store, and to files outside stores.
         left: what stays unchanged, and why.
     """
@@ -90,18 +89,27 @@ class ShortPlan(TypedDict):
     outcome: str
     plan_id: str
     kept: str
-    seconds: float
-    phases: dict[str, float]
-    seen: list[str]
-    tasks: int
     changed: int
-    rewritten_bytes: int
     done: Rows
     left: Rows
     notes: Rows
 
 
-class DoubtfulPlan(ShortPlan):
+class MigrationPlan(ShortReport):
+    """The short report of a migration.
+
+    Attributes:
+        seen: releases of the layouts of its tasks.
+        tasks: number of tasks.
+        rewritten_bytes: bytes of files that are rewritten.
+    """
+
+    seen: list[str]
+    tasks: int
+    rewritten_bytes: int
+
+
+class DoubtfulPlan(ShortReport):
     """The short report of a recovery of global stores.
 
     Attributes:
@@ -113,7 +121,7 @@ class DoubtfulPlan(ShortPlan):
     unknown: str
 
 
-class StepResult(ShortPlan):
+class StepResult(ShortReport):
     """The result of a step.
 
     Attributes:
@@ -122,7 +130,6 @@ class StepResult(ShortPlan):
     """
 
     report: str
-    map_index: int
     findings: dict[str, int] | None
 
 
@@ -134,7 +141,6 @@ class NotVerified(TypedDict):
     """
 
     verified: Literal[False]
-    map_index: int
 
 
 class Answer(TypedDict):
@@ -150,14 +156,39 @@ class Answer(TypedDict):
     at: str
 
 
+class Outcome(StrEnum):
+    """What has become of a state directory."""
+
+    CHANGED = "changed"
+    NOT_VERIFIED = "not-verified"  # Changed; its application was running again before it was verified
+    NOTHING_TO_DO = "nothing-to-do"
+    REJECTED = "rejected"
+    NO_ANSWER = "no-answer"  # Rejected, because there was no answer in time
+    NOT_PLANNED = "not-planned"
+    NEEDS_APPROVAL = "needs-approval"  # Not changed: the plan has doubts, and the run asks no person
+    NOT_CHANGED = "not-changed"
+    VERIFICATION_FAILED = "verification-failed"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the directory was neither changed as planned nor rejected."""
+        return self in (self.NOT_PLANNED, self.NEEDS_APPROVAL, self.NOT_CHANGED, self.VERIFICATION_FAILED)
+
+
 class DirectoryOutcome(TypedDict):
-    """The outcome of one state directory; without a ``host`` that of any worker."""
+    """The outcome of one state directory; without a ``host`` that of any worker.
+
+    Attributes:
+        outcome: an :class:`Outcome`.
+        text: the outcome and its reason, for a person.
+    """
 
     application_id: str
     state_dir: str
     host: str | None
     outcome: str
+    text: str
 
 
-Plans = list[tuple[Entry, ShortPlan | None]]
+Plans = list[tuple[Entry, ShortReport | None]]
 """Each directory's entry with its short plan; ``None`` if planning failed."""

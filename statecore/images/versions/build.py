@@ -48,6 +48,10 @@ from statecore.images.versions.rows import RowFiles
 from statecore.images.versions.sorted_records import map_records
 from statecore.images.versions.table import RecordTable
 
+SLICE_BYTES = 64 << 20
+"""Bytes of finished rows held at once. Where files are divided by slices of keys, a slice has as many whatever the
+memory budget, because another slice is another file."""
+
 
 class VersionRunBuilder:
     """All records of an offset range, sorted by key and then by offset, within a memory budget."""
@@ -112,17 +116,22 @@ def build_version_runs(
     runs_by_range: Sequence[tuple[int, Sequence[RunFile]]],
     segmentation: Segmentation,
     memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    *,
+    slice_bytes: int = SLICE_BYTES,
 ) -> list[RunFile]:
-    """Replay a partition; write its rows as files without common keys: segments in order, latest rows last."""
+    """Replay a partition; write its rows as files without common keys: segments in order, latest rows last.
+
+    The same rows give the same files, whatever the budget.
+    """
     mapped, stream_time = [], -1
     for of_range, runs in runs_by_range:
         for run in runs:
             mapped.append((stream_time, map_records(run)))
         stream_time = max(stream_time, of_range)
     first = segmentation.first_live(stream_time)
-    rows = replay(mapped, segmentation, first_live=first, memory_budget=memory_budget)
     with RowFiles(directory, first_live=first, last=max(0, stream_time) // segmentation.interval_ms) as files:
-        for part in rows:
+        arena_bytes = slice_bytes if files.sliced else min(slice_bytes, memory_budget // 2)
+        for part in replay(mapped, segmentation, first_live=first, arena_bytes=arena_bytes):
             files.add(part)
         return files.finish()
 

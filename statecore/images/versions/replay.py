@@ -1,4 +1,4 @@
-"""Replays all records of a partition, key by key, within a memory budget, with the kernel ``replay``.
+"""Replays all records of a partition, key by key, in bounded memory, with the kernel ``replay``.
 
 Records are in mapped files; memory holds the versions of one key and the arena of finished rows.
 """
@@ -39,7 +39,7 @@ def replay(
     segmentation: Segmentation,
     *,
     first_live: int,
-    memory_budget: int,
+    arena_bytes: int,
 ) -> Iterator[Rows]:
     """Yield the rows of a versioned store that has processed these records, in reused buffers.
 
@@ -47,9 +47,9 @@ def replay(
         runs: each with the stream time before its range.
         segmentation: history retention and interval of the store's segments.
         first_live: the first segment that has not expired.
-        memory_budget: bytes of the buffers.
+        arena_bytes: bytes of finished rows that are yielded together, unless one key has more.
     """
-    arena = np.empty(max(_SMALLEST_ARENA, memory_budget // 2), np.uint8)
+    arena = np.empty(max(_SMALLEST_ARENA, arena_bytes), np.uint8)
     out = np.empty((len(arena) // _ARENA_PER_ROW, len(OUT)), np.int64)
     rows, nodes = np.empty((_FIRST_POOL, len(ROW)), np.int64), np.empty((_FIRST_POOL, len(NODE)), np.int64)
     described = np.array([_described(before, run) for before, run in runs], np.int64).reshape(-1, len(RUN))

@@ -3,12 +3,15 @@
 Rows come in key order, which is the order of each file; the segment id before the key separates the files. All files
 are open at once. Where a store has more live segments than files may be open, a file takes several neighbouring
 segments, and its rows of one slice of keys are sorted by segment; the next slice then needs a file of its own.
+
+Rows come in parts that depend on the memory; chunks and slices do not depend on it.
 """
 
 from __future__ import annotations
 
 import statecore.extras.pipeline
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -16,15 +19,15 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from statecore.images.chunks import EvenChunks
 from statecore.images.key_table import Chunk
 from statecore.images.model import RunFile
 from statecore.images.run_writer import RunWriter
+from statecore.images.sst import CHUNK_BYTES, CHUNK_ROWS
 from statecore.images.versions import kernel
 from statecore.images.versions.replay import Rows
 
 MOST_FILES = 64  # Most files open at once
-_ROWS_AT_ONCE = 4096
-_BYTES_AT_ONCE = 1 << 20
 
 
 class RowFiles:
@@ -35,8 +38,14 @@ class RowFiles:
         self._first = first_live
         self._width = max(1, -(-(last - first_live + 1) // MOST_FILES))
         self._open: dict[int, RunWriter] = {}
+        self._chunks: dict[int, EvenChunks] = defaultdict(EvenChunks)
         self._done: list[RunFile] = []
         self._slices = 0
+
+    @property
+    def sliced(self) -> bool:
+        """Whether the rows of each call get files of their own, besides the latest rows."""
+        return self._width > 1
 
     def __enter__(self) -> Self:
         return self
@@ -47,10 +56,10 @@ class RowFiles:
             file.__exit__()
 
     def add(self, rows: Rows) -> None:
-        """Append rows; keys ascend, within a call and between calls."""
+        """Append rows, a slice of keys where :attr:`sliced`; keys ascend, within a call and between calls."""
         segments = rows.described[:, 0]
         lanes = np.where(segments < 0, -1, (segments - self._first) // self._width)
-        if self._width == 1:
+        if not self.sliced:
             order = np.argsort(lanes.astype(np.int16), kind="stable")
         else:
             self._finish([lane for lane in self._open if lane >= 0])
@@ -61,7 +70,8 @@ class RowFiles:
             if file is None:
                 file = self._open[lane] = RunWriter(self._path(lane))
             for part in _parts(rows, order[low:high]):
-                file.add(_gathered(rows, part))
+                for chunk in self._chunks[lane].add(_gathered(rows, part)):
+                    file.add(chunk)
         self._slices += 1
 
     def finish(self) -> list[RunFile]:
@@ -72,12 +82,14 @@ class RowFiles:
     def _finish(self, lanes: Sequence[int]) -> None:
         for lane in lanes:
             with self._open.pop(lane) as file:
+                for chunk in self._chunks.pop(lane).rest():
+                    file.add(chunk)
                 self._done.append(file.finish())
 
     def _path(self, lane: int) -> Path:
         if lane < 0:
             return self._directory / "latest.sst"
-        suffix = "" if self._width == 1 else f"-{self._slices:05d}"
+        suffix = f"-{self._slices:05d}" if self.sliced else ""
         return self._directory / f"segment-{self._first + lane * self._width}{suffix}.sst"
 
 
@@ -87,7 +99,7 @@ def _parts(rows: Rows, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.
     low = 0
     while low < len(order):
         before = int(ends[low - 1]) if low else 0
-        high = min(low + _ROWS_AT_ONCE, int(np.searchsorted(ends, before + _BYTES_AT_ONCE, side="right")))
+        high = min(low + CHUNK_ROWS, int(np.searchsorted(ends, before + CHUNK_BYTES, side="right")))
         high = max(high, low + 1)
         yield order[low:high]
         low = high

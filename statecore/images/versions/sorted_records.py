@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from statecore.filesystem import sync_file
 from statecore.images.digest import EMPTY
-from statecore.images.mapped_runs import check_present, check_unchanged
+from statecore.images.mapped_runs import check_present, check_unchanged, damaged
 from statecore.images.model import RunFile, RunFormat
 from statecore.system_errors import write_error
 
@@ -105,7 +105,9 @@ def map_records(run: RunFile) -> MappedRecords:
     check_present(run)
     check_unchanged(run)
     data = np.memmap(run.path, np.uint8, "r")
-    _, keys, records, key_bytes, value_bytes, *_ = data[: 8 * _HEADER_WORDS].view("<i8").tolist()
+    magic, keys, records, key_bytes, value_bytes, *_ = data[: 8 * _HEADER_WORDS].view("<i8").tolist()
+    if magic != _MAGIC:
+        raise damaged(run, "is not a file of sorted records")
     at = 8 * _HEADER_WORDS
     parts = []
     for count in (keys + 1, keys + 1, records, records, records + 1):

@@ -27,8 +27,8 @@ checkpoints are between two compactions (``bench/compactions.py`` simulates days
 Above RocksDB's own files, which are never rewritten, only the first run can be old, and all runs become one when the
 new ones have a third of the bytes of that run and the files.
 
-Kafka Streams rewrites nothing of three sorted runs (:mod:`statecore.images.read_amplification`), so a fetch merges the
-runs above the old ones: at most a third of the state.
+Kafka Streams rewrites nothing of three sorted runs (:mod:`statecore.images.universal_compaction`), so a fetch merges
+the runs above the old ones: at most a third of the state.
 """
 
 from __future__ import annotations

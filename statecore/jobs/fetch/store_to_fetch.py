@@ -10,7 +10,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
-from statecore.images.read_amplification import runs_to_merge
+from statecore.images.universal_compaction import runs_to_merge
 from statecore.jobs.bases.base_database import BaseFiles
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild

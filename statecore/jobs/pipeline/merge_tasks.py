@@ -15,13 +15,15 @@ from pathlib import Path
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, NotFound, Retryable
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
-from statecore.images.read_amplification import SLICE_BYTES, slices_of
+from statecore.images.universal_compaction import sorted_runs
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.task_runner import run_tasks
 from statecore.objectstore.base import Blobs
 from statecore.stopwatch import Stopwatch
+
+SLICE_BYTES = 64 << 20  # Bytes of runs that are worth a slice: half a second of work, and a usual size of RocksDB files
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,13 @@ class SliceResult:
 SLICE_RESULT = DocumentType(
     "result of a slice", 1, SliceResult, "No action needed: the slice is merged again.", is_sealed=True
 )
+
+
+def slices_of(runs: Sequence[Run], slice_bytes: int = SLICE_BYTES) -> int:
+    """Number of slices that the keys of a database are divided into; 1 where slices are not worth it."""
+    if len(sorted_runs(runs)) < 2:  # nothing to merge or to digest
+        return 1
+    return max(1, sum(run.file_bytes for run in runs) // slice_bytes)
 
 
 def slice_tasks(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate
-from statecore.images.read_amplification import MOST_UNMERGED
+from statecore.images.universal_compaction import MOST_UNMERGED
 from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.request_files import staging_base
 from statecore.statedir.state_directory import StateDirectory, ensure_free_space, free_space

@@ -36,9 +36,10 @@ def test_every_kind_of_error_is_decided_on() -> None:
     assert set(errors.KINDS) == refused | set(failures.RETRIED_KINDS)
 
 
-def test_a_site_may_have_fenced_errors_retried() -> None:
-    error = errors.Fenced("The application runs.", code="test-error", action="Stop it.").to_json()
-    assert type(failures.exception_for(error, ("Retryable", "Fenced"))) is failures.JobUnavailable
+def test_the_caller_may_have_no_error_retried() -> None:
+    error = errors.Retryable("No broker answers.", code="test-error", action="Wait.").to_json()
+    assert type(failures.exception_for(error)) is failures.JobUnavailable
+    assert type(failures.exception_for(error, retried=False)) is failures.JobRefused
 
 
 def test_an_unknown_kind_is_not_retried() -> None:

@@ -80,8 +80,8 @@ def test_a_run_does_every_directory_and_names_it_in_the_grid(spark: StubSpark) -
     for task in ("plan", "migrate.apply", "migrate.verify"):
         assert set(values(run, task)) == {"orders", "billing"}
     assert [(one["application_id"], one["outcome"]) for one in outcome(run)] == [
-        ("orders", "migrated"),
-        ("billing", "migrated"),
+        ("orders", "changed"),
+        ("billing", "changed"),
     ]
     applied = [call["request"] for call in asked(spark) if call["request"].get("apply")]
     assert {(one["application_id"], one["approved"]) for one in applied} == {
@@ -144,7 +144,7 @@ def test_where_nothing_is_to_be_done_the_run_is_green_and_nothing_is_applied(
     assert str(run.state) == "success"
     found = states(run)
     assert found["approve", -1] == "skipped"
-    assert [one["outcome"] for one in outcome(run)] == ["nothing to do"]
+    assert [one["outcome"] for one in outcome(run)] == ["nothing-to-do"]
     assert not [call for call in asked(spark) if call["request"].get("apply")]
 
 

@@ -28,13 +28,13 @@ class Grown:
     def add(self, rows: list[Row]) -> None:
         self.spilled.add(columns(rows))
         self.last |= {row[0]: row for row in rows}
-        self.largest = max(self.largest, self.spilled.memory)
-        self.largest_file = max(self.largest_file, self.spilled.file_bytes)
+        self.largest = max(self.largest, self.spilled._spill.memory)
+        self.largest_file = max(self.largest_file, self.spilled._spill.file_bytes)
 
     def found(self) -> list[Row]:
         every = []
         for table in self.spilled.tables():
-            self.largest = max(self.largest, self.spilled.memory + table.bytes)
+            self.largest = max(self.largest, self.spilled._spill.memory + table.bytes)
             ids = table.in_key_order(table.survivors(tombstones=True))
             every += [row for chunk in chunks_of(table, ids) for row in rows_of(columns_of(chunk))]
         self.spilled.close()

@@ -16,8 +16,8 @@ from statecore.images import image
 from statecore.images.digest import EMPTY
 from statecore.images.image import build_image
 from statecore.images.model import ROW_VERSION, BaseDatabases, Run, StoreDigest
-from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
+from statecore.images.universal_compaction import sorted_runs
 from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
@@ -25,7 +25,7 @@ from tests.harness.raising import raises
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
-from tests.unit.images.test_read_amplification import as_they_are
+from tests.unit.images.test_universal_compaction import as_they_are
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 3)

@@ -20,13 +20,13 @@ from statecore.images.key_range_merge import join_slices, key_ranges, merge_slic
 from statecore.images.mapped_runs import open_table
 from statecore.images.merge_reader import LIMITS, MergeLimits
 from statecore.images.model import MergedDatabase, Run, RunFile, RunFormat
-from statecore.images.read_amplification import rewrites, runs_to_merge, slices_of, sorted_runs
+from statecore.images.universal_compaction import rewrites, runs_to_merge, sorted_runs
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.verify_image import verify_image
 from tests.unit.images.sst_files import Rows
 from tests.unit.images.test_merge_writer import CONTENTS, runs_of
-from tests.unit.images.test_read_amplification import sst_files, wait_until_rested
 from tests.unit.images.test_runs_digest import of_dict
+from tests.unit.images.test_universal_compaction import sst_files, wait_until_rested
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
 KIND = StoreKind.KEY_VALUE
@@ -185,16 +185,6 @@ def test_slices_that_do_not_have_all_entries_once_are_no_database(tmp_path: Path
             join_slices(runs, wrong, at_hand)
     with pytest.raises(Corrupted, match="common keys"):
         join_slices(runs, found[::-1], at_hand)
-
-
-def test_only_what_overlaps_and_is_large_is_divided(tmp_path: Path) -> None:
-    runs = runs_of(tmp_path, many_blocks(3))
-    assert slices_of(runs) == 1
-    third = sum(run.file_bytes for run in runs) // 3
-    assert slices_of(runs, third) == 3
-    assert slices_of(runs[:1], third // 10) == slices_of([], third) == 1
-    apart = runs_of(tmp_path, [{b"a": bytes(90_000)}, {b"b": bytes(90_000)}])
-    assert slices_of(apart, third // 10) == 1
 
 
 def test_records_of_a_versioned_store_are_refused(tmp_path: Path) -> None:

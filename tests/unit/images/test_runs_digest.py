@@ -17,9 +17,9 @@ from statecore.images.digest import EMPTY, StoreDigest, digest_rows
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.merge_reader import MergeLimits
 from statecore.images.model import BaseDatabases, Run, RunFormat
-from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import known_digest, merged_digest, overlapping
+from statecore.images.universal_compaction import sorted_runs
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.case_selection import one_of
 from tests.harness.reference_digest import digest_of

@@ -236,7 +236,7 @@ def versions(chance: random.Random, path: Path, guard: bool) -> Any:
         runs.append((before, mapped))
     first = max(0, time - retention) // interval
     budget = chance.choice([1, 20_000, 1 << 20])
-    rows = replay(runs, Segmentation(retention, interval), first_live=first, memory_budget=budget)
+    rows = replay(runs, Segmentation(retention, interval), first_live=first, arena_bytes=budget // 2)
     directory = path / f"rows{guard}"
     directory.mkdir()
     with RowFiles(directory, first_live=first, last=time // interval) as out:

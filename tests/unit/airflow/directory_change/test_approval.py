@@ -9,9 +9,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from statecore.airflow.directory_change import approval
-from statecore.airflow.directory_change.approval import DirectoryChangeApproval, conclude, outcomes
+from statecore.airflow.directory_change.approval import DirectoryChangeApproval, conclude, outcomes, without_approval
 from statecore.airflow.directory_change.operator import CHANGES
-from statecore.airflow.directory_change.xcom_values import Answer, DirectoryOutcome, Entry, ShortPlan
+from statecore.airflow.directory_change.xcom_values import Answer, DirectoryOutcome, Entry, Outcome, Plans, ShortReport
 from statecore.airflow.failures import JobRefused
 from statecore.jobs.migrate.report import MIGRATE_REPORT
 from tests.unit.airflow.stub_migrate import report
@@ -30,7 +30,7 @@ DIRECTORIES: list[Entry] = [
 ]
 
 
-def plan(number: int, *, done: bool = False) -> ShortPlan:
+def plan(number: int, *, done: bool = False) -> ShortReport:
     request = {"application_id": DIRECTORIES[number]["title"], "state_dir": "/srv", "to": "4.3"}
     return CHANGES["migrate"].short(MIGRATE_REPORT.from_json(report({}, request, done=done)))
 
@@ -40,7 +40,7 @@ class Task:
 
     id = "0"
 
-    def __init__(self, plans: list[ShortPlan | None]) -> None:
+    def __init__(self, plans: list[ShortReport | None]) -> None:
         self.plans = plans
         self.pushed: dict[str, Any] = {}
 
@@ -56,7 +56,7 @@ class Task:
         self.pushed[key] = value
 
 
-def context(*plans: ShortPlan | None, **params: Any) -> dict[str, Any]:
+def context(*plans: ShortReport | None, **params: Any) -> dict[str, Any]:
     task = Task(list(plans))
     params = {"to": "4.3", "approve": "ask", "approve_within": "30m", **params}
     return {"ti": task, "task_instance": task, "params": params}
@@ -154,51 +154,63 @@ def became(
     chosen: str | None = None,
     by: str | None = "vera",
     refused: str | None = None,
-) -> str:
+) -> tuple[Outcome, str]:
     answer: Answer | None = None if chosen is None else {"chosen": chosen, "by": by, "at": "now"}
-    (found,) = outcomes([(DIRECTORIES[0], planned)], answer, [done], [seen], [refused], "migrated")
-    return found["outcome"]
+    (found,) = outcomes([(DIRECTORIES[0], planned)], answer, None, [done], [seen], [refused], "migrated")
+    return Outcome(found["outcome"]), found["text"]
 
 
 def test_the_outcome_of_a_directory_is_that_of_its_tasks() -> None:
-    assert became(None) == "not planned"
-    assert became(None, refused="Invalid (spec-invalid)") == "not planned: Invalid (spec-invalid)"
-    assert became(plan(0, done=True)) == "nothing to do"
-    assert became(plan(0), chosen="Reject") == "rejected"
-    assert became(plan(0), chosen="Reject", by=None).startswith("rejected, ")
-    assert became(plan(0), chosen="Approve") == "not migrated"
-    assert became(plan(0), chosen="Approve", refused="Fenced (x): y") == "not migrated: Fenced (x): y"
-    assert became(plan(0), {"outcome": "migrated"}, refused="Corrupted (x)").endswith("failed: Corrupted (x)")
-    assert became(plan(0)) == "not migrated"
-    assert became(plan(0), {"outcome": "migrated"}).startswith("migrated, ")
-    assert became(plan(0), {"outcome": "migrated"}, {"outcome": "nothing to do"}) == "migrated"
-    assert became(plan(0), {"outcome": "migrated"}, {"verified": False}).startswith("migrated; not verified")
+    applied: Any = {"outcome": "migrated"}
+    assert became(None) == (Outcome.NOT_PLANNED, "not planned")
+    assert became(None, refused="Invalid (x)") == (Outcome.NOT_PLANNED, "not planned: Invalid (x)")
+    assert became(plan(0, done=True)) == (Outcome.NOTHING_TO_DO, "nothing to do")
+    assert became(plan(0), chosen="Reject") == (Outcome.REJECTED, "rejected")
+    assert became(plan(0), chosen="Reject", by=None)[0] is Outcome.NO_ANSWER
+    assert became(plan(0), chosen="Approve") == (Outcome.NOT_CHANGED, "not migrated")
+    assert became(plan(0), chosen="Approve", refused="Fenced (x): y")[1] == "not migrated: Fenced (x): y"
+    assert became(plan(0), applied, refused="Corrupted (x)")[0] is Outcome.VERIFICATION_FAILED
+    assert became(plan(0), applied, refused="Corrupted (x)")[1].endswith("failed: Corrupted (x)")
+    assert became(plan(0)) == (Outcome.NOT_CHANGED, "not migrated")
+    assert became(plan(0), applied)[0] is Outcome.VERIFICATION_FAILED
+    assert became(plan(0), applied, {"outcome": "nothing to do"}) == (Outcome.CHANGED, "migrated")
+    assert became(plan(0), applied, {"verified": False})[0] is Outcome.NOT_VERIFIED
+
+
+def test_a_doubtful_plan_without_a_person_fails_with_its_reason_and_the_way_on() -> None:
+    plans: Plans = [(DIRECTORIES[0], {**plan(0), "doubts": 1})]  # type: ignore[typeddict-unknown-key]
+    entries = without_approval(CHANGES["migrate"], plans)
+    (found,) = outcomes(plans, None, entries, [None], [None], [None], "migrated")
+    assert found["outcome"] == Outcome.NEEDS_APPROVAL
+    assert found["text"] == f"not migrated: {entries[0]['why']}"
+    with pytest.raises(JobRefused, match=r"approve=ask") as refused:
+        conclude([found], logging.getLogger("test"))
+    assert "clear these tasks" not in str(refused.value)
 
 
 def test_an_application_with_a_longer_title_in_the_grid_is_named_by_its_id() -> None:
     entry: Entry = {**DIRECTORIES[0], "title": "orders in /srv/orders on a", "host": "a"}
-    (found,) = outcomes([(entry, plan(0))], None, [None], [None], [None], "migrated")
+    (found,) = outcomes([(entry, plan(0))], None, None, [None], [None], [None], "migrated")
     with pytest.raises(JobRefused, match=r"\n  orders in /srv/orders on a: not migrated\n"):
         conclude([found], logging.getLogger("test"))
 
 
+def became_of(name: str, outcome: Outcome, text: str = "") -> DirectoryOutcome:
+    return {"application_id": name, "state_dir": "/srv", "host": None, "outcome": outcome, "text": text or outcome}
+
+
 def test_the_verification_names_what_differs_from_the_plan(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("test")
-    found: list[DirectoryOutcome] = [
-        {"application_id": f"app-{n}", "state_dir": "/srv", "host": None, "outcome": word}
-        for n, word in enumerate(("migrated", "rejected", "nothing to do"))
-    ]
+    found = [became_of(f"app-{number}", outcome) for number, outcome in enumerate(Outcome) if not outcome.is_failure]
     with caplog.at_level(logging.INFO):
         conclude(found, log)
-    assert "app-1        /srv             rejected" in caplog.text
-    with pytest.raises(JobRefused, match=r"\n  x in /srv on a: not planned\n"):
-        conclude([*found, {"application_id": "x", "state_dir": "/srv", "host": "a", "outcome": "not planned"}], log)
-    for wrong in ("not migrated: why", "migrated, but its verification failed: why"):
+    assert "app-3        /srv             rejected" in caplog.text
+    refused: DirectoryOutcome = {**became_of("x", Outcome.NOT_PLANNED, "why"), "host": "a"}
+    with pytest.raises(JobRefused, match=r"\n  x in /srv on a: why\n"):
+        conclude([*found, refused], log)
+    for wrong in (Outcome.NOT_CHANGED, Outcome.NEEDS_APPROVAL, Outcome.VERIFICATION_FAILED):
         with pytest.raises(JobRefused):
-            conclude([{"application_id": "x", "state_dir": "/srv", "host": "a", "outcome": wrong}], log)
-    many: list[DirectoryOutcome] = [
-        {"application_id": f"app-{n}", "state_dir": "/srv", "host": None, "outcome": "not migrated"}
-        for n in range(approval._NAMED + 5)
-    ]
+            conclude([became_of("x", wrong)], log)
+    many = [became_of(f"app-{number}", Outcome.NOT_CHANGED) for number in range(approval._NAMED + 5)]
     with pytest.raises(JobRefused, match="and 5 more"):
         conclude(many, log)

@@ -61,7 +61,7 @@ def test_an_inspection_requests_no_change(spark: StubSpark, step: str) -> None:
         "to": "4.3",
         "request_id": "a_dag/manual__1/restore/2",
     }
-    assert (found["outcome"], found["changed"], found["map_index"]) == ("nothing to do", 0, 2)
+    assert (found["outcome"], found["changed"]) == ("nothing to do", 0)
 
 
 def test_what_is_applied_is_the_plan_that_was_approved(spark: StubSpark) -> None:
@@ -116,7 +116,7 @@ def test_remaining_changes_after_an_application_fail_the_task(spark: StubSpark) 
 
 def test_a_running_application_is_skipped_and_reported(spark: StubSpark) -> None:
     spark.behaves({"orders": FENCED})
-    assert operator("verify", spark).execute(context()) == {"verified": False, "map_index": 2}
+    assert operator("verify", spark).execute(context()) == {"verified": False}
     spark.behaves({"orders": {**FENCED, "error": "Corrupted"}})
     with pytest.raises(JobRefused, match="Corrupted"):
         operator("verify", spark).execute(context())

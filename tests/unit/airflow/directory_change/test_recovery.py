@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_type_hints
 
 from statecore.airflow.directory_change.approval import approved, why_nothing, without_approval
 from statecore.airflow.directory_change.plans import page
@@ -66,6 +66,11 @@ def test_a_store_that_cannot_be_read_here_is_not_called_valid() -> None:
     both = why_nothing(RECOVERY, [(entry(), known), (entry(), unread), (entry(), known)], "plan")
     assert (both.count(why), both.count(RECOVERY.nothing)) == (1, 1)
     assert why not in why_nothing(RECOVERY, [(entry(), known)], "plan")
+
+
+def test_the_short_report_of_a_recovery_has_no_fields_of_a_migration() -> None:
+    assert plan().keys() == get_type_hints(DoubtfulPlan).keys()
+    assert not plan().keys() & {"seen", "tasks", "rewritten_bytes"}
 
 
 def test_without_a_person_a_plan_that_may_take_rows_away_is_not_applied() -> None:

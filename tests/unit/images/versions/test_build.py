@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Run
+from statecore.images.model import Run, RunFile
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.harness.raising import raises
 from tests.harness.reference_digest import digest_of
@@ -86,10 +87,12 @@ def assert_like_live(
     rows: int = 100,
     budget: int = BIG,
     build_budget: int = BIG,
+    slice_bytes: int = BIG,
 ) -> list[Run]:
     of_ranges = [sorted_runs(path / f"range-{number}", puts, rows, budget) for number, puts in enumerate(ranges)]
     (path / "rows").mkdir()
-    runs = build_version_runs(path / "rows", of_ranges, Segmentation(retention, interval), build_budget)
+    of = Segmentation(retention, interval)
+    runs = build_version_runs(path / "rows", of_ranges, of, build_budget, slice_bytes=slice_bytes)
     store = replayed([put for puts in ranges for put in puts], retention, interval)
     rows_found = rows_of(path / "image", runs)
     assert rows_found == sorted(store.rows().items())
@@ -135,6 +138,7 @@ def test_any_records_in_any_ranges_under_any_budget_give_the_rows_that_kafka_str
         rows=rows,
         budget=budget,
         build_budget=build_budget,
+        slice_bytes=build_budget,
     )
 
 
@@ -186,7 +190,31 @@ def test_versions_that_expire_while_a_key_is_replayed_make_room_for_others(tmp_p
 def test_a_store_with_more_live_segments_than_open_files_has_several_in_a_file(tmp_path: Path) -> None:
     assert len(assert_like_live(tmp_path / "one", [walk(3000, 40)], 4000, 7)) <= 65
     # Several slices of keys: the files of one slice may lie between those of another.
-    assert len(assert_like_live(tmp_path / "slices", [walk(500, 40)], 4000, 7, build_budget=1)) > 65
+    assert len(assert_like_live(tmp_path / "slices", [walk(500, 40)], 4000, 7, slice_bytes=1)) > 65
+
+
+def files_of(path: Path, puts: list[Put], interval: int, budget: int, slice_bytes: int = BIG) -> dict[str, str]:
+    """The hashes of the files that are made of some records within a memory budget."""
+    of_range = sorted_runs(path / "records", puts, budget=budget)
+    of, rows = Segmentation(4000, interval), path / "rows"
+    rows.mkdir()
+    runs = build_version_runs(rows, [of_range], of, budget, slice_bytes=slice_bytes)
+    return {run.path.name: run.sha256 for run in runs}
+
+
+def test_the_same_records_give_the_same_files_under_any_memory_budget(tmp_path: Path) -> None:
+    puts = walk(12_000, 3000)
+    files = files_of(tmp_path / "much", puts, 1000, 512 << 20)
+    assert {"latest.sst"} < files.keys()
+    for budget in (200_000, 2_000_000):
+        assert files_of(tmp_path / str(budget), puts, 1000, budget) == files
+
+
+def test_the_same_records_give_the_same_slices_under_any_memory_budget(tmp_path: Path) -> None:
+    puts = walk(3000, 400)
+    files = files_of(tmp_path / "much", puts, 7, 512 << 20, 50_000)
+    assert len(files) > 65
+    assert files_of(tmp_path / "little", puts, 7, 60_000, 50_000) == files
 
 
 def test_stream_time_continues_from_range_to_range(tmp_path: Path) -> None:
@@ -267,6 +295,15 @@ def test_a_run_that_is_not_what_it_was_is_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(Corrupted, match="is missing"):
         build_version_runs(tmp_path, [(stream_time, [run])], Segmentation(100, 10))
+
+
+def test_another_file_than_one_of_sorted_records_is_refused(tmp_path: Path) -> None:
+    stream_time, (run,) = sorted_runs(tmp_path / "runs", walk(100, 5))
+    assert isinstance(run, RunFile)
+    run.path.write_bytes(b"SCVERS02" + run.path.read_bytes()[8:])
+    other = replace(run, sha256=file_sha256(run.path))
+    with raises(Corrupted, "run-damaged", path=str(run.path)):
+        build_version_runs(tmp_path, [(stream_time, [other])], Segmentation(100, 10))
 
 
 def test_a_directory_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Path) -> None:

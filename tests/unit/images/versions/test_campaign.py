@@ -47,7 +47,7 @@ def rows_of(path: Path, puts: list[Put], chance: random.Random, retention: int, 
         stream_time = max(stream_time, builder.statistics.stream_time)
     found: dict[bytes, bytes] = {}
     of = Segmentation(retention, interval)
-    slices = replay(mapped, of, first_live=of.first_live(stream_time), memory_budget=1)
+    slices = replay(mapped, of, first_live=of.first_live(stream_time), arena_bytes=1)
     for rows in slices:
         arena = rows.arena.tobytes()
         for _, at, key, value in rows.described.tolist():

@@ -22,7 +22,7 @@ from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import build_stage, staging
 from statecore.jobs.pipeline.build_stage import build_images, stores_to_build
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
-from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
+from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks, slices_of
 from statecore.jobs.pipeline.ranges import RANGE_RESULT, RangeResult
 from statecore.jobs.pipeline.staging import FILES
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
@@ -35,6 +35,8 @@ from statecore.spec.model import ProcessingGuarantee
 from tests.harness.case_selection import one_of
 from tests.harness.verify_image import verify_image
 from tests.unit.images.sst_files import Rows, written
+from tests.unit.images.test_key_range_merge import many_blocks
+from tests.unit.images.test_merge_writer import runs_of
 from tests.unit.images.test_runs_digest import of_dict
 from tests.unit.jobs import work
 from tests.unit.jobs.support import spec
@@ -380,3 +382,13 @@ def test_merged_slices_are_counted_while_others_are_merged(place: DirectoryPlace
     assert done() == 3, "they are begun in their order, and nobody has come so far"
     merged(tasks)
     assert done() == len(tasks)
+
+
+def test_only_what_overlaps_and_is_large_is_divided(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, many_blocks(3))
+    assert slices_of(runs) == 1
+    third = sum(run.file_bytes for run in runs) // 3
+    assert slices_of(runs, third) == 3
+    assert slices_of(runs[:1], third // 10) == slices_of([], third) == 1
+    apart = runs_of(tmp_path, [{b"a": bytes(90_000)}, {b"b": bytes(90_000)}])
+    assert slices_of(apart, third // 10) == 1

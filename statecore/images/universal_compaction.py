@@ -1,4 +1,4 @@
-"""Which runs of a database are merged, so that Kafka Streams rewrites nothing when it opens the database.
+"""What universal compaction rewrites, and which runs are merged so that it rewrites nothing.
 
 Kafka Streams opens every database with universal compaction and RocksDB's defaults (``compaction_picker_universal.cc``,
 RocksDB 10.1). When it opens a database, RocksDB examines its sorted runs, here from the oldest to the newest:
@@ -23,13 +23,12 @@ from itertools import accumulate
 from statecore.images.model import Run
 
 MOST_UNMERGED = 3  # Sorted runs that RocksDB never rewrites, whatever their sizes
-SLICE_BYTES = 64 << 20  # Bytes of runs that are worth a slice: half a second of work, and a usual size of RocksDB files
 _TRIGGER = MOST_UNMERGED + 1
 _AMPLIFICATION_PERCENT = 200
 _SIZE_RATIO_PERCENT = 1
 
 
-def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slice]:
+def groups_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slice]:
     """Sorted runs to merge before the database is opened.
 
     Only neighbours are merged. The base is never rewritten; where it alone has three sorted runs or more, the runs
@@ -37,7 +36,7 @@ def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slic
     where the oldest run is included.
 
     Returns:
-        Disjoint slices of two or more, in order; none where nothing has to be merged.
+        Disjoint groups of two or more, in order; none where nothing has to be merged.
     """
     if not sizes or not rewrites([*base, *sizes]):
         return []
@@ -48,17 +47,10 @@ def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slic
 
 
 def runs_to_merge(runs: Sequence[Run], base: Sequence[int] | None = None) -> list[slice]:
-    """Runs of a database to merge before it is opened, as by :func:`slices_to_merge`."""
+    """Runs of a database to merge before it is opened, as by :func:`groups_to_merge`."""
     layers = sorted_runs(runs, on_base=base is not None)
     sizes = [sum(run.file_bytes for run in runs[layer]) for layer in layers]
-    return [slice(layers[of][0].start, layers[of][-1].stop) for of in slices_to_merge(sizes, base or ())]
-
-
-def slices_of(runs: Sequence[Run], slice_bytes: int = SLICE_BYTES) -> int:
-    """Number of slices that the keys of a database are divided into; 1 where slices are not worth it."""
-    if len(sorted_runs(runs)) < 2:  # nothing to merge or to digest
-        return 1
-    return max(1, sum(run.file_bytes for run in runs) // slice_bytes)
+    return [slice(layers[group][0].start, layers[group][-1].stop) for group in groups_to_merge(sizes, base or ())]
 
 
 def rewrites(sizes: Sequence[int]) -> bool:

@@ -18,8 +18,8 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
 from statecore.images.linked_bases import ImageBase, ImageBases
 from statecore.images.model import MergedDatabase, RunFile
-from statecore.images.read_amplification import MOST_UNMERGED, rewrites, slices_to_merge
 from statecore.images.runs_digest import merged_digest
+from statecore.images.universal_compaction import MOST_UNMERGED, groups_to_merge, rewrites
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
@@ -33,19 +33,19 @@ SIZES = st.lists(st.integers(1, 1 << 40), max_size=9)
 
 @given(SIZES, st.lists(st.integers(1, 1 << 40), max_size=5))
 def test_what_is_left_is_not_rewritten_and_nothing_cheaper_would_do(sizes: list[int], base: list[int]) -> None:
-    slices = slices_to_merge(sizes, base)
-    assert all(part.stop - part.start > 1 and part.step is None for part in slices)
-    assert all(one.stop <= other.start for one, other in pairwise(slices))
+    groups = groups_to_merge(sizes, base)
+    assert all(part.stop - part.start > 1 and part.step is None for part in groups)
+    assert all(one.stop <= other.start for one, other in pairwise(groups))
     left, at = list(base), 0
-    for part in [*slices, slice(len(sizes), len(sizes))]:
+    for part in [*groups, slice(len(sizes), len(sizes))]:
         left += sizes[at : part.start] + ([sum(sizes[part])] if part.stop > part.start else [])
         at = part.stop
     assert sum(left) == sum(base) + sum(sizes)
     if len(base) < MOST_UNMERGED:
         assert not rewrites(left)
-    elif slices:
+    elif groups:
         assert len(left) == len(base) + 1
-    written = sum(sum(sizes[part]) for part in slices)
+    written = sum(sum(sizes[part]) for part in groups)
     if not sizes or not rewrites([*base, *sizes]):
         assert written == 0
     else:
@@ -67,13 +67,13 @@ def test_the_cases_that_kafka_streams_distinguishes() -> None:
     assert not rewrites([10_000, 2000, 1000, 990])
     assert rewrites([300, 250, 200, 150]), "twice the oldest"
     assert not rewrites([301, 250, 200, 150])
-    assert slices_to_merge([5, 5, 5]) == []
-    assert slices_to_merge([5, 5, 5, 5]) == [slice(0, 2)]
-    assert slices_to_merge([100, 1, 1, 1]) == [slice(1, 3)]
-    assert slices_to_merge([1, 1, 1], [100]) == [slice(0, 2)]
-    assert slices_to_merge([1, 1, 1], [100, 50, 20]) == [slice(0, 3)]
-    assert slices_to_merge([64, 16, 4, 1]) == [], "four that shrink are left alone by RocksDB, too"
-    assert slices_to_merge([]) == slices_to_merge([], [1, 1, 1, 1]) == []
+    assert groups_to_merge([5, 5, 5]) == []
+    assert groups_to_merge([5, 5, 5, 5]) == [slice(0, 2)]
+    assert groups_to_merge([100, 1, 1, 1]) == [slice(1, 3)]
+    assert groups_to_merge([1, 1, 1], [100]) == [slice(0, 2)]
+    assert groups_to_merge([1, 1, 1], [100, 50, 20]) == [slice(0, 3)]
+    assert groups_to_merge([64, 16, 4, 1]) == [], "four that shrink are left alone by RocksDB, too"
+    assert groups_to_merge([]) == groups_to_merge([], [1, 1, 1, 1]) == []
 
 
 ROWS = [
