@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from statecore.statedir.state_directory import StateDirectory
-from statecore.stores import fd_paths as descriptors
 from statecore.stores import lock_holder
 from statecore.stores.lock_holder import Holder, is_held_by_this_process
 from statecore.stores.lock_holder import lock_holder as ask
+from tests.harness.open_files import open_files as open_below
 from tests.unit.stores.interrupts import Interrupt, another_thread_may_ask, interrupted_at
 
 THIS = Holder(os.getpid(), "this process")
@@ -46,9 +46,10 @@ def held(file: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def open_files() -> int:
+def open_files(file: Path) -> int:
+    """How often this process has the lock's file open; what other threads open is elsewhere."""
     gc.collect()
-    return len(descriptors.numbers())
+    return open_below(file.parent).count(str(file))
 
 
 def test_a_lock_of_this_process_outlives_every_question(file: Path, held: int, tmp_path: Path) -> None:
@@ -61,20 +62,20 @@ def test_a_lock_of_this_process_outlives_every_question(file: Path, held: int, t
 
 def test_questions_about_a_lock_of_this_process_take_one_descriptor(file: Path, held: int) -> None:
     assert ask(file) == THIS
-    before = open_files()
+    before = open_files(file)
     for _ in range(20):
         assert ask(file) == THIS
-    assert open_files() == before
+    assert open_files(file) == before
     fcntl.lockf(held, fcntl.LOCK_UN)
     assert ask(file) is None
-    assert open_files() == before - 1
+    assert open_files(file) == before - 1
 
 
 def test_an_open_file_without_a_lock_has_no_holder(file: Path) -> None:
     with file.open("r+"):
-        before = open_files()
+        before = open_files(file)
         assert ask(file) is None
-        assert open_files() == before
+        assert open_files(file) == before
 
 
 def test_another_process_is_named_and_nothing_stays_open(file: Path) -> None:
@@ -84,11 +85,11 @@ def test_another_process_is_named_and_nothing_stays_open(file: Path) -> None:
         assert other.stdin is not None
         assert other.stdout is not None
         assert other.stdout.readline() == "taken\n"
-        before = open_files()
+        before = open_files(file)
         found = ask(file)
         assert found is not None
         assert found.process == other.pid
-        assert open_files() == before
+        assert open_files(file) == before
         other.stdin.close()
     assert ask(file) is None
 
