@@ -283,7 +283,7 @@ def _show_restore(console: Console, label: str, last: ReportHead) -> None:
 
 def _show_fetches(console: Console, fetches: Fetches) -> None:
     if (begun := fetches.unfinished) is not None:
-        print_line(console, f"unfinished fetch since {_when_of(begun.started)}{_made_by(begun)}", "bold yellow")
+        print_line(console, f"unfinished fetch, started {_when_of(begun.started)}{_made_by(begun)}", "bold yellow")
         print_line(console, f"it had started to place stores of {begun.snapshot} in {begun.repository}", indent=4)
         print_line(console, f"resume it with the same command and --request-id {begun.request_id}", indent=4)
     if (last := fetches.last) is None:
@@ -342,7 +342,7 @@ def _show_kept(console: Console, kept: str) -> None:
 
 def _show_killed(console: Console, killed: UnfinishedChange) -> None:
     state = f"{killed.job} running" if killed.running else f"unfinished {killed.job}"
-    print_line(console, f"{state} since {_when_of(killed.attempt.started)}{_made_by(killed.attempt)}", "bold yellow")
+    print_line(console, f"{state}, started {_when_of(killed.attempt.started)}{_made_by(killed.attempt)}", "bold yellow")
     if not killed.running:
         print_line(console, f"resume it with: {shlex.join(['statecore', *killed.words])}", indent=4)
 
@@ -379,7 +379,7 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
     attempt = unfinished.attempt
     command, *options = unfinished.words or ("placement",)
     state = f"{command} running" if unfinished.running else f"unfinished {command}"
-    since = f" since {_when(attempt)}{_by(attempt)}" if attempt else ""
+    since = f", started {_when(attempt)}{_by(attempt)}" if attempt else ""
     print_line(console, f"{state}{since}", "bold yellow")
     done = f", {unfinished.done} of {unfinished.total} {unfinished.unit}" if unfinished.unit else ""
     planned = f"; planned {time_ago(unfinished.planned)}" if unfinished.planned else ""

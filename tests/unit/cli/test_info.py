@@ -297,7 +297,7 @@ def test_a_fetch_that_did_not_come_to_its_end_says_how_to_go_on(run: Run, fetche
     report.write_text(json.dumps({**document, "finished": ""}))
     code, out, _ = run("--state-dir", state_dir)
     assert code == 0
-    assert "unfinished fetch since" in out
+    assert "unfinished fetch, started" in out
     assert f"--request-id {document['request_id']}" in out
 
 
