@@ -324,8 +324,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "current-missing",
             loss,
             "a directory has a database's files and no CURRENT",
-            "Nothing reads its rows. The application creates an empty database there and deletes the SST files; beside "
-            "a log (*.log), even an empty one, RocksDB creates none, and every start fails.",
+            "No database reads its rows.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
