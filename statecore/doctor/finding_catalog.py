@@ -452,7 +452,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             warning,
             "a job of statecore was interrupted here",
             "Every task is complete, either old or new; files in .statecore take disk space.",
-            "Run the job again, or any other: it finishes what was interrupted.",
+            "Resume the job with its request id; statecore info --state-dir DIR says how. The next job completes or "
+            "reverts an interrupted placement first; the next restore or fetch deletes staged files of others when "
+            "they are a day old.",
         ),
         FindingKind(
             "offset-past-end",
