@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_line
 from statecore.cli.request_options import add_request_options, request_of
+from statecore.errors import StatecoreError
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.words import format_bytes, number_of, shortened_list
 
@@ -74,6 +76,9 @@ def show(diagnosis: Diagnosis, request: DiagnoseRequest) -> None:
         print_line(console, f"It means: {kind.means}", indent=2)
         for remedy in dict.fromkeys(one.remedy for one in found):
             print_line(console, f"Do: {remedy}", indent=2)
+        if code == "work-unfinished":
+            for command in _resume_commands(diagnosis, request):
+                print_line(console, f"Resume it with: {command}", indent=2)
         print_line(console, f"More: {_PAGES}/{code}.md", style="dim", indent=2)
     if diagnosis.undecided:
         console.print("\nnot checked with the brokers", style="bold", markup=False)
@@ -85,6 +90,16 @@ def show(diagnosis: Diagnosis, request: DiagnoseRequest) -> None:
         print_line(console, _NOT_CHECKED.format(release=diagnosis.release), indent=0)
     if how := _how_to_repair(diagnosis, request):
         print_line(console, how, indent=0)
+
+
+def _resume_commands(diagnosis: Diagnosis, request: DiagnoseRequest) -> list[str]:
+    from statecore.cli.info import resume_commands
+    from statecore.jobs.history.restores import read_history
+    from statecore.statedir.state_directory import StateDirectory
+
+    with suppress(StatecoreError):
+        return resume_commands(read_history(StateDirectory(Path(request.state_dir), diagnosis.application_id)))
+    return []
 
 
 def _about(diagnosis: Diagnosis) -> str:

@@ -283,7 +283,7 @@ def _show_restore(console: Console, label: str, last: ReportHead) -> None:
 
 def _show_fetches(console: Console, fetches: Fetches) -> None:
     if (begun := fetches.unfinished) is not None:
-        print_line(console, f"unfinished fetch since {_when_of(begun.started)}{_made_by(begun)}", "bold yellow")
+        print_line(console, f"unfinished fetch, started {_when_of(begun.started)}{_made_by(begun)}", "bold yellow")
         print_line(console, f"it had started to place stores of {begun.snapshot} in {begun.repository}", indent=4)
         print_line(console, f"resume it with the same command and --request-id {begun.request_id}", indent=4)
     if (last := fetches.last) is None:
@@ -342,7 +342,7 @@ def _show_kept(console: Console, kept: str) -> None:
 
 def _show_killed(console: Console, killed: UnfinishedChange) -> None:
     state = f"{killed.job} running" if killed.running else f"unfinished {killed.job}"
-    print_line(console, f"{state} since {_when_of(killed.attempt.started)}{_made_by(killed.attempt)}", "bold yellow")
+    print_line(console, f"{state}, started {_when_of(killed.attempt.started)}{_made_by(killed.attempt)}", "bold yellow")
     if not killed.running:
         print_line(console, f"resume it with: {shlex.join(['statecore', *killed.words])}", indent=4)
 
@@ -375,11 +375,25 @@ def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
     )
 
 
+def resume_commands(history: Restores) -> list[str]:
+    """The commands that resume interrupted jobs of a directory, as far as its files name them."""
+    restores = (_resume_command(history, one) for one in history.unfinished if one.words and not one.running)
+    changes = (shlex.join(["statecore", *one.words]) for one in history.changes.unfinished if not one.running)
+    return [*restores, *changes]
+
+
+def _resume_command(history: Restores, unfinished: UnfinishedRestore) -> str:
+    command, *options = unfinished.words
+    spec = [] if "--spec" in options else ["--spec", "STORES.YAML"]
+    words = ["statecore", command, *spec, "--state-dir", history.instance.state_dir, *options]
+    return shlex.join([*words, "--request-id", unfinished.request_id])
+
+
 def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRestore) -> None:
     attempt = unfinished.attempt
-    command, *options = unfinished.words or ("placement",)
+    command, *_ = unfinished.words or ("placement",)
     state = f"{command} running" if unfinished.running else f"unfinished {command}"
-    since = f" since {_when(attempt)}{_by(attempt)}" if attempt else ""
+    since = f", started {_when(attempt)}{_by(attempt)}" if attempt else ""
     print_line(console, f"{state}{since}", "bold yellow")
     done = f", {unfinished.done} of {unfinished.total} {unfinished.unit}" if unfinished.unit else ""
     planned = f"; planned {time_ago(unfinished.planned)}" if unfinished.planned else ""
@@ -389,9 +403,7 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
     if not unfinished.words:
         print_line(console, "the next job completes or reverts it first; run the interrupted command again", indent=4)
     elif not unfinished.running:
-        spec = [] if "--spec" in options else ["--spec", "STORES.YAML"]
-        words = ["statecore", command, *spec, "--state-dir", one.instance.state_dir, *options]
-        print_line(console, f"resume it with: {shlex.join([*words, '--request-id', unfinished.request_id])}", indent=4)
+        print_line(console, f"resume it with: {_resume_command(one, unfinished)}", indent=4)
     else:
         print_line(console, f"request {unfinished.request_id}", indent=4)
 

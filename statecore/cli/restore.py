@@ -105,8 +105,8 @@ def show_report(report: ReadReport) -> None:
             f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s"
             + (f"; {left} {_RESTORED_BY_STREAMS}" if left else "")
         )
-    elif not report.notes and report.published is None:
-        print(f"{report.application_id} in {where}: nothing to do")
+    elif report.published is None:
+        print(f"{report.application_id} in {where}: nothing to restore")
     if report.published:
         print(f"snapshot {report.published.snapshot} in {report.repository}")
     for note in report.notes:

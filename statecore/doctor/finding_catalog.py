@@ -324,8 +324,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "current-missing",
             loss,
             "a directory has a database's files and no CURRENT",
-            "Nothing reads its rows. The application creates an empty database there and deletes the SST files; beside "
-            "a log (*.log), even an empty one, RocksDB creates none, and every start fails.",
+            "No database reads its rows.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
@@ -453,7 +452,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             warning,
             "a job of statecore was interrupted here",
             "Every task is complete, either old or new; files in .statecore take disk space.",
-            "Run the job again, or any other: it finishes what was interrupted.",
+            "Resume the job with its request id; statecore info --state-dir DIR says how. The next job completes or "
+            "reverts an interrupted placement first; the next restore or fetch deletes staged files of others when "
+            "they are a day old.",
         ),
         FindingKind(
             "offset-past-end",

@@ -73,7 +73,13 @@ class Job:
         self.home.save(suffix, encode_json(document))
 
     def wait_for(
-        self, workers: Workers, plan_id: str, shared: Callable[[], Path | None], kafka: Mapping[str, Any]
+        self,
+        workers: Workers,
+        plan_id: str,
+        shared: Callable[[], Path | None],
+        kafka: Mapping[str, Any],
+        *,
+        has_work: bool = True,
     ) -> None:
         """The phases ``start`` and ``check``: wait for the workers, and check that all of them can take part.
 
@@ -82,12 +88,14 @@ class Job:
         """
         with nullcontext() if self.is_resumed else self.discarding_invalid(plan_id):
             with self.phase("start"):
-                self.progress.phase(f"wait for {workers.name}")
+                if workers.name:
+                    self.progress.phase(f"wait for {workers.name}")
                 workers.parallelism()
                 self.progress.done()
             with self.phase("check"):
                 self.ran_on = workers.check(Question.of(shared(), self.spec.bootstrap_servers, self.brokers, kafka))
-                self.say(str(self.ran_on))
+                if has_work:
+                    self.say(str(self.ran_on))
 
     @contextmanager
     def discarding_invalid(self, plan_id: str) -> Iterator[None]:

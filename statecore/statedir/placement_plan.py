@@ -467,7 +467,6 @@ def _line(task: TaskPlan) -> str:
         ("keep", [name for name in task.carried if not name.startswith(".")]),
         ("create without data", [sibling.store for sibling in task.created]),
         ("restored by Kafka Streams", [one.store for one in task.custom if one.why_restored]),
-        ("replaced by what was built:", list(task.replaced)),
         ("drop", list(task.removed)),
     ):
         if names:

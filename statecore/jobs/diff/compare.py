@@ -88,7 +88,7 @@ def compare(
     if isinstance(engine, ProcessEngine) and engine.processes is None and total < _SMALL:
         engine = InProcessEngine()
     with engine.start("diff", spec) as workers:
-        if not isinstance(engine, InProcessEngine):
+        if workers.name:
             progress.phase(f"wait for {workers.name}")
         parallelism = workers.parallelism()
         progress.done()

@@ -51,7 +51,7 @@ class InProcessWorkers:
 
     @property
     def name(self) -> str:
-        return "this process"
+        return ""
 
     def parallelism(self) -> int:
         return 1

@@ -98,7 +98,7 @@ class ProcessWorkers:
 
     @property
     def name(self) -> str:
-        return "processes"
+        return ""
 
     def are_local(self) -> bool:
         return True

@@ -99,7 +99,7 @@ class Workers(Protocol):
 
     @property
     def name(self) -> str:
-        """Name for messages: one waits for ``Spark``."""
+        """Name of what the job waits for, such as ``Spark``; empty for local workers, which have started."""
 
     def are_local(self) -> bool:
         """Whether all of them run on this machine, and see its files; waits, and raises, as :meth:`parallelism`."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, StatecoreError
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot
@@ -14,7 +15,11 @@ from statecore.jobs.fetch.store_to_fetch import StoreToFetch, stores_to_fetch
 from statecore.repository.compatibility import GUARANTEE, Difference, differences
 from statecore.spec.model import ApplicationSpec, retention_of
 from statecore.spec.units import format_duration
+from statecore.statedir.manifest_check import check_manifest
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.task_layout import StoreDirectory
+from statecore.tasks.partial_deletion import why_partially_deleted
+from statecore.words import WARNING, shortened_list
 
 _SHOWN = 5
 
@@ -39,6 +44,8 @@ def plan_fetch(
         for store in stores
         if store.task in kept and store.key not in existing and not store.placed_empty
     ]
+    if kept and not (request.plan_only and directory.in_use_by()):  # files of a running application come and go
+        notes += _damage_notes([store for store in stores if store.key in existing], directory)
     if not stores:
         notes.append("The snapshot has no task for this instance.")
     left = sorted({store.snapshot.store for store in rest if store.placed_empty})
@@ -60,6 +67,35 @@ def _digest(stores: Sequence[StoreToFetch]) -> str:
 def _exists(store: StoreToFetch, directory: StateDirectory) -> bool:
     path = directory.store_path(store.task, store.snapshot.store, store.snapshot.kind)
     return any(path.iterdir()) if path.is_dir() else path.exists()
+
+
+def _damage_notes(stores: Sequence[StoreToFetch], directory: StateDirectory) -> list[str]:
+    """Warnings of kept stores whose files cannot be whole, by names and MANIFEST alone: no database is opened.
+
+    They are no error: an init container would keep the application from starting with its other tasks.
+    """
+    notes = []
+    for store in sorted(stores, key=lambda store: store.key):
+        with suppress(StatecoreError):  # this user may not read it
+            if why := _why_damaged(store, directory):
+                notes.append(
+                    f"{WARNING}the kept store {store.snapshot.store} of task {store.task} is damaged: {why} statecore "
+                    f"doctor --state-dir {directory.state_dir} says what the application would do; --task {store.task} "
+                    "--replace replaces the task."
+                )
+    return notes
+
+
+def _why_damaged(store: StoreToFetch, directory: StateDirectory) -> str:
+    name, kind = store.snapshot.store, store.snapshot.kind
+    place = StoreDirectory(name, directory.store_path(store.task, name, kind), kind.is_segmented)
+    if why := why_partially_deleted(place, store.snapshot.segmentation):
+        return why
+    for database in place.databases:
+        checked = check_manifest(database, None)
+        if checked is not None and checked.missing:
+            return f"{database} lacks {shortened_list(checked.missing, _SHOWN)}, which its MANIFEST names."
+    return ""
 
 
 def _refuse_redeclared(

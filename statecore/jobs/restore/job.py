@@ -78,7 +78,13 @@ class RestoreJob(Job):
             self.save(ATTEMPT_SUFFIX, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
-        self.wait_for(workers, planned.plan.plan_id, lambda: self._shared_path(workers, planned), self.spec.kafka)
+        self.wait_for(
+            workers,
+            planned.plan.plan_id,
+            lambda: self._shared_path(workers, planned),
+            self.spec.kafka,
+            has_work=bool(planned.plan.partitions),
+        )
         while True:  # each round refuses at least one more base; without a base the whole changelog is read
             read = self._read(workers, planned, uploads=any(uploads))
             if not self.planner.refuses(planned, read.runs):

@@ -147,6 +147,19 @@ def test_an_unfinished_job_shows_the_command_that_resumes_it(run: Run, orders: D
     assert words in " ".join(out.split())
 
 
+def test_the_doctor_prints_the_command_that_resumes_an_unfinished_job(
+    run: Run, orders: Directory, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state, request = orders.directory.state_dir, orders.attempt(1).request_id
+    orders.plan(1, words=("advance",))
+    (orders.directory.work_path / "0123456789abcdef" / "runs").mkdir(parents=True)
+    (orders.directory.path / "0_0" / "rocksdb").mkdir(parents=True)
+    command = f"statecore advance --spec STORES.YAML --state-dir {state} --request-id {request}"
+    assert command in " ".join(run("--state-dir", state)[1].split())
+    assert main(["doctor", "--state-dir", str(state)]) == 20
+    assert command in " ".join(capfd.readouterr().out.split())
+
+
 def test_where_the_last_restore_found_nothing_to_do_the_one_before_it_is_shown(run: Run, orders: Directory) -> None:
     orders.restored(1, entry("by-id", 0, 1_234), entry("by-id", 1, 5))
     orders.plan(2)
@@ -297,7 +310,7 @@ def test_a_fetch_that_did_not_come_to_its_end_says_how_to_go_on(run: Run, fetche
     report.write_text(json.dumps({**document, "finished": ""}))
     code, out, _ = run("--state-dir", state_dir)
     assert code == 0
-    assert "unfinished fetch since" in out
+    assert "unfinished fetch, started" in out
     assert f"--request-id {document['request_id']}" in out
 
 

@@ -137,9 +137,16 @@ AWAY = Retryable("No broker answered.", code="broker-unreachable", action="Look 
 def test_restore(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:
     nothing = restore_report(stores=())
     noted = restore_report(notes=("2 tasks are at the end of their changelogs.",), published=PUBLISHED)
-    answer(monkeypatch, "restore.run.run_restore", PLAN, replace(noted, repository="file:///r"), nothing, AWAY)
+    done = replace(noted, stores=(), published=None)
+    answer(monkeypatch, "restore.run.run_restore", PLAN, replace(noted, repository="file:///r"), nothing, done, AWAY)
     words = ("restore", "--spec", spec, "--state-dir", root / "state", "--engine", "processes")
-    assert [transcript.run(*words, *more) for more in (["--plan"], [], [], ["--request-id", "r"])] == [0, 0, 0, 10]
+    assert [transcript.run(*words, *more) for more in (["--plan"], [], [], [], ["--request-id", "r"])] == [
+        0,
+        0,
+        0,
+        0,
+        10,
+    ]
     assert transcript.run("restore", "--spec", root / "absent.yaml", "--state-dir", root / "state") == 14
     transcript.check("restore")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.jobs.context import JobContext
+from statecore.jobs.engine.processes import ProcessWorkers
 from statecore.jobs.engine.protocol import Question, RanOn
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
@@ -100,6 +102,18 @@ def test_a_job_that_succeeds_leaves_its_report_and_nothing_else(job: Job) -> Non
     assert json.loads(job.home.read(REPORT_SUFFIX) or b"") == {"version": 2}
     assert not is_staged(staged)
     assert job.home.read(ATTEMPT_SUFFIX) is None
+
+
+@pytest.mark.parametrize(("name", "has_work"), [("Spark", True), ("", True), ("", False)])
+def test_local_workers_are_not_waited_for_and_no_worker_is_named_where_nothing_is_read(
+    job: Job, said: list[str], monkeypatch: pytest.MonkeyPatch, name: str, has_work: bool
+) -> None:
+    waits: list[str] = []
+    monkeypatch.setattr(job.progress, "phase", waits.append)
+    monkeypatch.setattr(Workers, "name", name)
+    job.wait_for(cast(Any, Workers()), PLAN, lambda: None, {}, has_work=has_work)
+    assert (waits, len(said), job.ran_on.executors) == ([f"wait for {name}"] if name else [], int(has_work), 1)
+    assert not ProcessWorkers(0, Path(), ()).name
 
 
 def test_a_failure_is_kept_beside_the_plan_with_the_phase_it_came_in(job: Job) -> None:

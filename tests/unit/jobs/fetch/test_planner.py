@@ -19,6 +19,7 @@ from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.publication import Publication
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.database_state import read_database_state
+from statecore.words import WARNING
 from tests.harness.raising import raises
 from tests.unit.jobs.fetch.fetching import Topics, fetch, refused, tree
 from tests.unit.jobs.published import CUT, RETENTION, Shop, expected, rows_in, spec
@@ -52,6 +53,24 @@ def test_a_task_that_is_kept_and_lacks_a_store_is_named(shop: Shop, state_dir: P
     shutil.rmtree(state_dir / "orders" / "0_1" / "rocksdb" / "plain")
     report = fetch(shop, state_dir)
     assert any("0_1" in note and "plain" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("lost", ["CURRENT", "*.sst"])
+def test_a_kept_store_that_lost_files_is_named_in_a_warning(shop: Shop, state_dir: Path, lost: str) -> None:
+    fetch(shop, state_dir)
+    for store in ("0_1/rocksdb/plain", "0_0/rocksdb/plain"):
+        next((state_dir / "orders" / store).glob(lost)).unlink()
+    before = tree(state_dir)
+    said: list[str] = []
+    for report in (fetch(shop, state_dir, said.append), fetch(shop, state_dir, plan_only=True)):
+        found = [note for note in report.notes if note.startswith(WARNING)]
+        assert [[task for task in ("0_0", "0_1", "global") if task in note] for note in found] == [["0_0"], ["0_1"]]
+        assert all("plain" in note and "doctor" in note and "--replace" in note for note in found)
+        assert (report.placed, report.kept) == (False, ("0_0", "0_1", "global"))
+    assert {name: one for name, one in tree(state_dir).items() if name in before} == before
+    assert len([line for line in said if line.startswith(WARNING)]) == 2
+    assert not any(note.startswith(WARNING) for note in fetch(shop, state_dir, replace=True).notes)
+    assert rows_in(state_dir) == expected(300)
 
 
 def of_kind(store: StoreSnapshot, kind: StoreKind) -> StoreSnapshot:

@@ -80,7 +80,7 @@ def test_a_migration_that_is_killed_is_gone_on_with_by_the_command_that_info_say
     (killed,) = found.changes.unfinished
     assert (killed.job, killed.attempt.request_id, killed.running) == ("migration", "first", False)
     said = info()
-    assert "unfinished migration since " in said
+    assert "unfinished migration, started " in said
     assert "restore --spec" not in said
     words = shlex.split(line_after(said, "resume it with: statecore "))
     assert words == [
@@ -156,7 +156,7 @@ def test_a_repair_that_is_killed_is_gone_on_with_by_the_command_that_info_says(
     (killed,) = known(application).changes.unfinished
     assert killed.job == "repair"
     said = info()
-    assert "unfinished repair since " in said
+    assert "unfinished repair, started " in said
     words = shlex.split(line_after(said, "resume it with: statecore "))
     assert words[0] == "repair"
     assert words[words.index("--cleanup-max-age") + 1] == "24h"
