@@ -25,7 +25,6 @@ from statecore.airflow.ui import failing_applications
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
 from statecore.errors import StatecoreError
 from statecore.jobs.history.report_index import directory_name
-from statecore.words import WARNING
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -94,8 +93,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
         changed = {**report, "stores": [entry for entry in report.get("stores", ()) if entry.get("records")]}
         for store, part in reports.reports_by_store(changed).items():
             self._log_lines(f"{store} of {self.application_id}", reports.table(part))
-        for note in report.get("notes") or ():
-            (self.log.warning if note.startswith(WARNING) else self.log.info)("%s: %s", self.application_id, note)
+        self._log_notes(report)
         if report.get("master"):
             self.log.info("%s: %s", self.application_id, ran_on(report))
         outcome = reports.published(report) if report.get("published") else "no new records, nothing was published"

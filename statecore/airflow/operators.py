@@ -251,13 +251,17 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         """Check that this release can read the report. Raises ``ReportError``."""
         reports.check_report(report)
 
+    def _log_notes(self, report: Mapping[str, Any]) -> None:
+        """Log the notes of a report: as warnings those that ask for something to be done."""
+        for note in report.get("notes") or ():
+            (self.log.warning if note.startswith(WARNING) else self.log.info)("%s: %s", self.application_id, note)
+
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
         by_store = reports.reports_by_store(report)
         for store, of_store in by_store.items():
             context["ti"].xcom_push(key=STORE_KEY.format(store=store), value=of_store)
             self._log_lines(f"{store} of {self.application_id}", reports.table(of_store))
-        for note in report.get("notes") or ():
-            (self.log.warning if note.startswith(WARNING) else self.log.info)("%s: %s", self.application_id, note)
+        self._log_notes(report)
         if not by_store:
             self.log.info("%s: nothing to do; full report: %s", self.application_id, report_file)
         elif report.get("placed", True):

@@ -67,15 +67,13 @@ class BrokerClient:
     def deadline(self) -> float:
         """``time.monotonic()`` at which a call that starts now gives up; the start of the client does not count."""
         with self._lock:
-            if self._manager is None:
-                self._start()
+            self._start_once()
         return time.monotonic() + self.timeout
 
     def run(self, call: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run a coroutine on kafka-python's event loop, on this thread."""
         with self._lock:
-            if self._manager is None:
-                self._start()
+            self._start_once()
             result: T = self._net.run(call, *args)
             return result
 
@@ -87,6 +85,10 @@ class BrokerClient:
     async def sleep(self, seconds: float) -> None:
         """Pause a coroutine that `run` runs."""
         await self._net.sleep(seconds)
+
+    def _start_once(self) -> None:
+        if self._manager is None:
+            self._start()
 
     def _start(self) -> None:
         from kafka.net.selector import NetworkSelector

@@ -296,38 +296,47 @@ class DirectoryPointers(Pointers):
                 now = self.read(name)
                 if (None if now is None else now.version) != expected:
                     return None
-                partial = self._root / _PARTIAL / uuid.uuid4().hex
-                try:
-                    make_directories(path.parent)
-                    make_directories(partial.parent)
-                    with partial.open("xb") as file:
-                        file.write(content)
-                        file.flush()
-                        os.fsync(file.fileno())
-                    give_to_owner(partial)
-                    if not is_held():  # another process may have replaced the pointer since it was read
-                        partial.unlink()
-                        continue
-                    partial.replace(path)
-                    for directory in (path.parent, *path.parent.parents):
-                        if directory == self._root.parent:
-                            sync_if_readable(directory)
-                            break
-                        sync_file(directory)
-                    if is_held():
-                        return _version(content)
-                except OSError as error:
-                    with suppress(OSError):
-                        partial.unlink()
-                    raise self._error("written", name, error) from error
-            raise Retryable(
-                f"The lock file of the pointer {name} in {self._root} was deleted while the pointer was replaced, so "
-                "another process may have replaced it at the same time.",
-                code="write-outcome-unknown",
-                action=f"Exclude {_LOCKS} from what deletes old files, and run this again.",
-                pointer=name,
-                directory=str(self._root),
-            )
+                if self._replace(name, path, content, is_held):
+                    return _version(content)
+
+    def _replace(self, name: str, path: Path, content: bytes, is_held: Callable[[], bool]) -> bool:
+        """Replace a pointer durably; returns whether its lock was held until then.
+
+        Raises:
+            Retryable: the lock was lost while the pointer was replaced.
+        """
+        partial = self._root / _PARTIAL / uuid.uuid4().hex
+        try:
+            make_directories(path.parent)
+            make_directories(partial.parent)
+            with partial.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            give_to_owner(partial)
+            if not is_held():  # another process may have replaced the pointer since it was read
+                partial.unlink()
+                return False
+            partial.replace(path)
+            for directory in (path.parent, *path.parent.parents):
+                if directory == self._root.parent:
+                    sync_if_readable(directory)
+                    break
+                sync_file(directory)
+            if is_held():
+                return True
+        except OSError as error:
+            with suppress(OSError):
+                partial.unlink()
+            raise self._error("written", name, error) from error
+        raise Retryable(
+            f"The lock file of the pointer {name} in {self._root} was deleted while the pointer was replaced, so "
+            "another process may have replaced it at the same time.",
+            code="write-outcome-unknown",
+            action=f"Exclude {_LOCKS} from what deletes old files, and run this again.",
+            pointer=name,
+            directory=str(self._root),
+        )
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[Callable[[], bool]]:

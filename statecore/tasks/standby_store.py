@@ -35,7 +35,7 @@ from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.filesystem import discard_tree, make_directories, sync_file
+from statecore.filesystem import FileId, discard_tree, file_id, make_directories, sync_file
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -100,7 +100,7 @@ class StandbyStore:
         self._faults = faults
         self._databases: dict[int | None, RocksDBStore] = {}
         self._identities: dict[int | None, str] = {}
-        self._file_ids: dict[int | None, tuple[int, int]] = {}
+        self._file_ids: dict[int | None, FileId] = {}
         self._unfinished: list[Path] = []
         self._expired: list[Path] = []
         self._doubted: set[Path] = set()
@@ -213,7 +213,7 @@ class StandbyStore:
         for segment in self._databases:
             path = self._path_of(segment)
             try:
-                if _file_id(path) == self._file_ids[segment]:
+                if file_id(path.stat()) == self._file_ids[segment]:
                     continue
             except FileNotFoundError:
                 pass
@@ -362,7 +362,7 @@ class StandbyStore:
     def _open_database(self, segment: int | None, path: Path) -> None:
         self._databases[segment] = self._open_rocksdb(path)
         self._identities[segment] = identity_of(path, ignore_errors=True)
-        self._file_ids[segment] = _file_id(path)
+        self._file_ids[segment] = file_id(path.stat())
 
     def _open_rocksdb(self, path: Path) -> RocksDBStore:
         store = RocksDBStore(
@@ -460,8 +460,3 @@ class StandbyStore:
             with suppress(StatecoreError):
                 database.close()
         self._databases.clear()
-
-
-def _file_id(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino

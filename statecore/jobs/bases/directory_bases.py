@@ -41,8 +41,7 @@ class DirectoryBases:
     def why_incomplete(self, key: Key) -> Refused | None:
         """The refusal of a store of which files of rows belong to no database; ``None`` of any other."""
         found, store = self._found(key), self._spec.store(key[1])
-        why = "" if found is None or store is None else why_partially_deleted(found, segmentation_of(store))
-        return Refused(*key, DIRECTORY, Reason(why.rstrip("."), "store-incomplete")) if why else None
+        return None if found is None or store is None else _why_incomplete(key, store, found)
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
         found, store = self._found(key), self._spec.store(key[1])
@@ -52,7 +51,7 @@ class DirectoryBases:
         if why is not None:
             yield Refused(*key, DIRECTORY, why)
             return
-        incomplete = self.why_incomplete(key)
+        incomplete = _why_incomplete(key, store, found)
         if incomplete is not None:
             yield incomplete
             return
@@ -118,6 +117,11 @@ class DirectoryBases:
                 code="offset-in-checkpoint-file",
                 action="",
             )
+
+
+def _why_incomplete(key: Key, store: StoreSpec, found: StoreDirectory) -> Refused | None:
+    why = why_partially_deleted(found, segmentation_of(store))
+    return Refused(*key, DIRECTORY, Reason(why.rstrip("."), "store-incomplete")) if why else None
 
 
 def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path]:

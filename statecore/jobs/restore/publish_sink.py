@@ -88,7 +88,7 @@ class PublishSink(Sink):
         job.progress.done(found.snapshot)
         job.say(f"Published snapshot {found.snapshot} of {application_id} in {self._repository.url}.")
         for warning in found.warnings:
-            job.say(f"warning: {warning}")
+            job.say(WARNING + warning)
         self._published = found
 
     def _snapshot(
