@@ -78,14 +78,13 @@ def test_options_that_contradict_each_other_are_refused(
     assert (error["code"], error["context"]) == expected
 
 
-def test_without_changes_nothing_else_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_without_stores_is_a_verdict_and_its_notes(capsys: pytest.CaptureFixture[str]) -> None:
     report = ReadReport("orders", "", "at_least_once", "/state", 1.25, {}, ())
     show_report(replace(report, notes=("Two are kept.",)))
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line == "note: Two are kept."
+    verdict, note = capsys.readouterr().out.splitlines()
+    assert (verdict.startswith("orders in /state: "), note) == (True, "note: Two are kept.")
     show_report(report)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("orders in /state: ")
+    assert capsys.readouterr().out.splitlines() == [verdict]
     show_plan(ReadPlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, ()))
     assert len(capsys.readouterr().out.splitlines()) == 1
 
