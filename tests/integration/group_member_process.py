@@ -37,7 +37,7 @@ def main() -> None:
             host=asked["host"],
             session_timeout_ms=asked["session_ms"],
             heartbeat_interval_ms=asked["session_ms"] // 12,
-            max_poll_interval_ms=20_000,
+            max_poll_interval_ms=600_000,  # a machine that stalls must not end a membership
         ),
         ends=lambda: ends,
         assignment=assignment,
