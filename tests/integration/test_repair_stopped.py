@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +18,12 @@ import yaml
 
 from statecore.errors import Capacity, Invalid, StatecoreError
 from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, RESTORE_POINTS, VARIABLE
-from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine, InProcessWorkers
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from tests.harness import damage_functions, mounts
 from tests.harness.broker import Broker
@@ -74,14 +77,26 @@ class Damaged:
         shutil.copytree(self.world.state_dir, path)
         return path
 
-    def repair(self, state_dir: Path, **asked: bool) -> RepairReport:
+    def repair(self, state_dir: Path, engine: Engine | None = None, **asked: bool) -> RepairReport:
         request = RepairRequest(
             application_id=self.world.application_id,
             state_dir=str(state_dir),
             spec_path=str(self.spec),
             **{"apply": True, **asked},
         )
-        return run_repair(request, InProcessEngine())
+        return run_repair(request, engine or InProcessEngine())
+
+
+class _CountedEngine(InProcessEngine):
+    """Counts the jobs for which workers were started."""
+
+    started = 0
+
+    @contextmanager
+    def start(self, job: str, spec: ApplicationSpec) -> Iterator[InProcessWorkers]:
+        _CountedEngine.started += 1
+        with super().start(job, spec) as workers:
+            yield workers
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +153,15 @@ def test_a_repair_that_was_killed_and_is_run_again_is_complete(damaged: Damaged,
         assert not [*(application / ".statecore" / "replaced").iterdir()]
     if point in OPENED:
         assert damaged.world.at(place).reopen() == (damaged.right, damaged.behind)
+
+
+def test_all_rebuilds_of_a_repair_share_workers_that_are_started_once(damaged: Damaged, tmp_path: Path) -> None:
+    place = damaged.copy(tmp_path / "state")
+    store = damage_functions.database_of(place / damaged.world.application_id, "plain", "0_0")
+    for table in damage_functions.tables_of(store):
+        table.unlink()
+    report = damaged.repair(place, _CountedEngine())
+    assert (len(report.rebuilt), report.remaining, _CountedEngine.started) == (2, (), 1)
 
 
 def _a_week_later(application: Path) -> None:

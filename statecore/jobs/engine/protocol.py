@@ -156,11 +156,10 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Started:
-    """Running workers of a job as the engine of a nested job, which does not release them."""
+    """Running workers of a job as the engine of nested jobs, which do not release them."""
 
     workers: Workers
-
-    options = ()
+    options: tuple[str, ...] = ()
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
         return self.workers.parallelism()

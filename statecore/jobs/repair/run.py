@@ -24,7 +24,7 @@ from statecore.doctor.findings import Finding
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
-from statecore.jobs.engine.protocol import Engine
+from statecore.jobs.engine.protocol import Engine, Started
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.repair import approval
 from statecore.jobs.repair.copies import repair_copies
@@ -106,12 +106,18 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
                 kept = repair_copies(self, self.directory, plan)
         self.faults.reach("repair.after-repair")
         with self.phase("rebuild"):
-            rebuilt = tuple(
-                rebuild(self, self.engine, self.directory, one, planned)
-                for one, planned in zip(plan.actions.rebuilds, plan.rebuilt, strict=True)
-            )
+            rebuilt = self._rebuild(plan) if plan.actions.rebuilds else ()
         discard_rebuilds(self.directory.work_path, self.name)
         return _Repaired(kept, rebuilt)
+
+    def _rebuild(self, plan: PlannedRepair) -> tuple[RebuiltStores, ...]:
+        """One restore after the other, on workers that are started once."""
+        with self.engine.start(self.name, self.spec) as workers:
+            engine = Started(workers, self.engine.options)
+            return tuple(
+                rebuild(self, engine, self.directory, one, planned)
+                for one, planned in zip(plan.actions.rebuilds, plan.rebuilt, strict=True)
+            )
 
     def verify(self, plan: PlannedRepair, changed: _Repaired) -> _Repaired:
         with self.phase("verify"):
