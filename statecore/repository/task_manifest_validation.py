@@ -14,6 +14,7 @@ from typing import TypeVar
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN, next_offset
 from statecore.formats.releases import GLOBAL
+from statecore.formats.task_id import TaskId
 from statecore.images.model import RunFormat
 from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.repository.manifest import (
@@ -162,13 +163,12 @@ def _summary(wrong: list[str]) -> str:
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STORE = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
-_TASK = re.compile(r"global|(?:__[A-Za-z0-9._-]+__/)?(?:0|[1-9][0-9]*)_(?:0|[1-9][0-9]*)")
 _BASE_FILE = re.compile(r"[0-9]+\.(?:sst|blob|log)|CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-[0-9]+")
 
 
 def check_names(task_manifest: TaskManifest, blobs: str) -> None:
     """Refuse names that statecore never writes: a writer of the repository must not reach other files by them."""
-    wrong = [] if _TASK.fullmatch(task_manifest.task) else [f"task {task_manifest.task!a}"]
+    wrong = [] if TaskId.match(task_manifest.task) else [f"task {task_manifest.task!a}"]
     for store in task_manifest.stores:
         wrong += [] if _STORE.fullmatch(store.store) else [f"store {store.store!a}"]
         for digest, extent in store.extents:

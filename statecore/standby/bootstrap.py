@@ -58,8 +58,8 @@ def sweep_bases(directory: StateDirectory, now_ms: int, *, faults: FaultPoints =
     """Delete bases of earlier processes: those of tasks that have a directory, and others after a day."""
     directory.check_locked()
     below = directory.work_path / STANDBY
-    for base in (*below.glob(f"*/{_BASE}"), *below.glob(f"__*__/*/{_BASE}")):
-        task = base.parent.relative_to(below).as_posix()
+    for base in below.glob(f"*/{_BASE}"):
+        task = base.parent.name
         if TaskId.match(task) is None:
             continue
         if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > RETENTION_MS:

@@ -245,6 +245,7 @@ def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, i
 WRONG_NAMES = {
     "task": lambda task_manifest: replace(task_manifest, task="../../0_0"),
     "task of another name": lambda task_manifest: replace(task_manifest, task="00_0"),
+    "task of a named topology": lambda task_manifest: replace(task_manifest, task="__north__/0_0"),
     "store": lambda task_manifest: replace(task_manifest, stores=(replace(task_manifest.stores[0], store=".."),)),
     "hash": lambda task_manifest: with_base(task_manifest, BaseFile("000001.sst", "/etc/passwd", PLACE)),
     "file": lambda task_manifest: with_base(task_manifest, BaseFile("/tmp/planted", "a" * 64, PLACE)),
