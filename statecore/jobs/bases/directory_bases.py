@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from statecore.changelog.soundness import BaseEnd
-from statecore.errors import Capacity, Corrupted, Reason, Retryable, StatecoreError
+from statecore.errors import Capacity, Corrupted, Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN, next_offset
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
-from statecore.formats.topic_partition import offsets_in_words
+from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of, segmentation_of
 from statecore.spec.units import format_duration
+from statecore.statedir.checkpoint_overlay import overriding
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.task_layout import StoreDirectory, rows_without_current
@@ -70,7 +71,6 @@ class DirectoryBases:
 
     def _base(self, task: str, store: StoreSpec, found: StoreDirectory) -> Base:
         databases = _databases(store, found)
-        self._refuse_older_offsets(task, store)
         segment_offsets = {
             segment: dict(read_database(path, manifests=True).checked().state.offsets)
             for segment, path in databases.items()
@@ -85,6 +85,7 @@ class DirectoryBases:
                 code="segment-offsets-differ",
                 action="",
             )
+        self._refuse_overruled(task, store, offsets)
         if not offsets:
             raise Corrupted("it has no offset", code="store-offset-missing", action="")
         if OFFSET_UNKNOWN in offsets.values():
@@ -107,16 +108,24 @@ class DirectoryBases:
             databases={segment: str(path) for segment, path in databases.items()},
         )
 
-    def _refuse_older_offsets(self, task: str, store: StoreSpec) -> None:
-        """Refuse a store whose offset is in an older release's file, which overrides that of the database."""
-        file = self._directory.task_path(task) / CHECKPOINT_FILE
-        if any(part.topic == store.changelog for part in read_offsets(file)):
+    def _refuse_overruled(self, task: str, store: StoreSpec, own: Mapping[TopicPartition, int]) -> None:
+        """Refuse a store if ``.checkpoint`` would change its offsets at the next start."""
+        entries = overriding(self._directory.task_path(task), own, {store.changelog})
+        if not entries:
+            return
+        if not own:
             raise Corrupted(
                 f"its offset is in {CHECKPOINT_FILE} of an older Kafka Streams: start the application once to "
                 "migrate it",
                 code="offset-in-checkpoint-file",
                 action="",
             )
+        raise Invalid(
+            f"{CHECKPOINT_FILE} has {offsets_in_words(entries)}, and the store {offsets_in_words(own)}: the file "
+            "overrides the store at the next start; start the application once, or delete the file if it is a leftover",
+            code="checkpoint-file-mismatch",
+            action="",
+        )
 
 
 def _why_incomplete(key: Key, store: StoreSpec, found: StoreDirectory) -> Refused | None:

@@ -132,8 +132,29 @@ def test_a_store_that_was_not_closed_is_refused(application: Application) -> Non
         assert application.why().code == "base-unfit"
 
 
-def test_an_offset_in_the_file_of_an_older_release_refuses_the_store(application: Application) -> None:
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        ({PLAIN: 5}, "checkpoint-file-mismatch"),
+        ({PLAIN: 120}, "checkpoint-file-mismatch"),
+        ({PLAIN: 99}, ""),  # as Python processors and standbys write it beside the store
+        ({PLAIN: OFFSET_UNKNOWN}, ""),  # which a start skips
+        ({TopicPartition(PLAIN.topic, 1): 5}, ""),  # of another task
+    ],
+)
+def test_a_store_is_no_base_if_its_checkpoint_file_would_change_its_offset(
+    application: Application, entries: Mapping[TopicPartition, int], code: str
+) -> None:
     application.plain()
+    (application.path / "0_0" / ".checkpoint").write_bytes(encode_checkpoint(entries))
+    if code:
+        assert application.why().code == code
+    else:
+        assert application.base().ends[PLAIN].end == 100
+
+
+def test_a_store_of_an_older_release_is_no_base_because_its_offset_is_in_the_file(application: Application) -> None:
+    application.make("0_0/rocksdb/plain", StoreKind.KEY_VALUE, {})
     (application.path / "0_0" / ".checkpoint").write_bytes(encode_checkpoint({PLAIN: 5}))
     assert application.why().code == "offset-in-checkpoint-file"
 
