@@ -40,6 +40,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT, POSITION_SUFFIX
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.checkpoint_overlay import overlaid
 from statecore.statedir.exactly_once_wipe import StoreAtStart, has_offset
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.task_layout import databases_of, names_in
@@ -168,9 +169,10 @@ class CustomStores:
     def _global(self, store: str, topic: str) -> CustomStore:
         file = store_checkpoint_file(store)
         older = {part: offset for part, offset in self._offsets_in(CHECKPOINT_FILE).items() if part.topic == topic}
-        offsets = older or self._offsets_in(file)
+        own = self._offsets_in(file)
+        offsets = overlaid(own, older)
         if offsets and self._has_files(store) and min(offsets.values()) >= 0:
-            return CustomStore(store, "", *((self._existing(file), older) if older else ()))
+            return CustomStore(store, "", *((self._existing(file), offsets) if offsets != own else ()))
         why = "its files have no offset, and stay" if self._files_of(store) else "it has no files"
         return CustomStore(store, why, self._existing(file))
 

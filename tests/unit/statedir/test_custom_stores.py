@@ -242,6 +242,20 @@ def test_a_global_custom_store_inherits_the_file_of_an_older_release(directory):
     }
 
 
+@pytest.mark.parametrize(
+    ("older", "expected"), [("-4", {0: 120, 1: 9}), ("130", {0: 130, 1: 9})], ids=["unknown", "another offset"]
+)
+def test_entries_of_an_older_release_count_for_a_global_custom_store_as_at_a_start(directory, older, expected):
+    write(directory.global_path / "c" / "rows")
+    write(directory.global_path / ".checkpoint_c", "0\n2\nsource 0 120\nsource 1 9\n")
+    write(directory.global_path / ".checkpoint", f"0\n1\nsource 0 {older}\n")
+    image = make_global_image(directory, "g", {TopicPartition("products", 0): 12})
+    place(directory, image, siblings=[SiblingStore("global", "c", CUSTOM, TopicPartition("source", 0))])
+    assert decode_checkpoint((directory.global_path / ".checkpoint_c").read_bytes(), "file") == {
+        TopicPartition("source", number): offset for number, offset in expected.items()
+    }
+
+
 def test_a_plan_says_what_becomes_of_it(directory):
     plan = placed(directory, custom())
     assert plan.to_json()[0]["restored_by_kafka_streams"] == ["c"]
