@@ -20,11 +20,11 @@ application fails at once, with what to do in the log; if a broker is not availa
 
 Stores that are in the state directory already are advanced to the end of their changelogs if their offsets match these,
 and kept unchanged if they are at the end; if the offsets do not match the run is refused. With `replace` they are
-rebuilt, and the replaced stores are quarantined first. With a `repository` the result is also published as a snapshot,
-with an asset event; the Dag `snapshot_state` publishes snapshots without stopping the application. With `plan_only` the
-plan is logged, nothing is changed and no event is sent. Secrets are not parameters: a spec refers to
-`${KAFKA_PASSWORD}`, which comes from the connection `kafka_<application id>` or the site's. *Operating it in Airflow*
-(`docs/airflow.md`) describes every setting.
+rebuilt; the old ones are deleted once the new ones are in place and verified. With a `repository` the result is also
+published as a snapshot, with an asset event; the Dag `snapshot_state` publishes snapshots without stopping the
+application. With `plan_only` the plan is logged, nothing is changed and no event is sent. Secrets are not parameters: a
+spec refers to `${KAFKA_PASSWORD}`, which comes from the connection `kafka_<application id>` or the site's. *Operating
+it in Airflow* (`docs/airflow.md`) describes every setting.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ Fenced      ``JobRefused``      fails at once: a running application
 Invalid     ``JobRefused``      fails at once
 NotFound    ``JobRefused``      fails at once
 Corrupted   ``JobRefused``      fails at once
+a defect    ``JobRefused``      fails at once
 none        Spark's own error   retries: the driver was killed or died
 ==========  ==================  ============================================
 """

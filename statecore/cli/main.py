@@ -1,9 +1,9 @@
 """``statecore``: the entry point of all commands.
 
 Results are printed on stdout, messages on stderr. With ``--json`` stdout has exactly one JSON document, the result or
-the error, also for a wrong command line. Exit codes are those of :mod:`statecore.errors`: 0 done, 2 wrong command line,
-10 to 15 by the kind of error, 20 to 22 by the doctor's findings, 1 a defect of this program, 130 interrupted, 143
-terminated.
+the error, also for a wrong command line. Exit codes: 0 done, 2 wrong command line, 10 to 15 by the kind of error
+(:mod:`statecore.errors`), 20 to 22 by the doctor's findings, 30 to 32 by what ``diff`` found, 1 a defect of this
+program, 130 interrupted, 143 terminated.
 
 A command is one module with ``add_arguments`` and ``run``. Only the module of the command is imported, and it imports
 Spark, Kafka and Arrow only when it needs them, so that ``statecore --help`` is quick.

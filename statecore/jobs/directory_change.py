@@ -9,7 +9,8 @@
     verify    inspect the live directory again
 
 One lock is held from the inspection to the end. Nothing is stored between plan and approval: the id of a plan is a hash
-of its actions and of the state of the directories that it is based on, so an approval covers exactly that.
+of its actions and, where it has to be approved, of the state of the directories that it is based on, so an approval
+covers exactly that.
 
 A killed job is resumed by the same command. So that the command is known, an attempt writes a file before it changes
 something; :mod:`statecore.jobs.history.directory_changes` reads it::
@@ -45,7 +46,7 @@ class Plan(Protocol):
 
     @property
     def plan_id(self) -> str:
-        """Hash of the actions and of the directories."""
+        """Hash of the plan; see the module."""
 
     @property
     def is_empty(self) -> bool:

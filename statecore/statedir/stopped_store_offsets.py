@@ -5,8 +5,9 @@ Streams uses the newest segment's; of a grace buffer that in ``.checkpoint_<stor
 
 ``jobs/diff/planner.py`` and ``standby/promote/store_check.py`` ask. Others deliberately do not:
 
-- Offset sums, backups and bases of restores use the smallest offset of all segments (``StoreOnDisk``): below it no
+- Backups, and offset sums without a young ``.checkpoint``, use the smallest offset of all segments: below it no
   record is missing.
+- A base of a restore is refused if its segments differ, or ``.checkpoint`` does (``jobs/bases/directory_bases.py``).
 - A migration keeps the offset in the store (``conversion/upward.py``), and so does this library when it opens a task
   (``tasks/task_offsets.py``): the records after a lower one are in the store already.
 - The doctor reads both sides, and reports where they differ (``doctor/checks/offset_files.py``).

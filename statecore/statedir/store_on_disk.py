@@ -7,9 +7,8 @@ damage. Callers who know that a database is whole, because they have just writte
 ==========================  ==========================================================================================
 policy                      used by
 ==========================  ==========================================================================================
-``smallest_offsets``        offset sums and standbys: below it no record is missing in any segment
-``agreed_offsets``          uses of the store as a base: all segments have the same offsets, or there are none
-``closed_cleanly``          Kafka Streams under exactly-once: it wipes the task otherwise
+``smallest_offsets``        offset sums and repairs: below it no record is missing in any segment
+``agreed_offsets``          offset sums: ``None`` tells that segments differ
 ``trusted`` (a database)    this library: also databases it wrote last, because it commits rows and offset at once
 ==========================  ==========================================================================================
 """
@@ -100,11 +99,6 @@ class StoreOnDisk:
         """The offsets that all databases share; ``None`` if they differ, or there is no database."""
         offsets = [dict(one.state.offsets) for one in self.databases]
         return offsets[0] if offsets and all(one == offsets[0] for one in offsets) else None
-
-    @property
-    def closed_cleanly(self) -> bool:
-        """Whether Kafka Streams treats all of them as closed cleanly."""
-        return all(one.state.closed_cleanly for one in self.databases)
 
     @property
     def keeps_no_offset(self) -> bool:

@@ -103,7 +103,7 @@ ENTRIES = (
     ),
     WorkEntry(
         FETCHED,
-        "downloaded files of a fetch; the next fetch reuses them, and deletes them when they are a day old",
+        "downloaded files of a fetch; the next fetch reuses them, and the first job after a day deletes them",
         is_expected=True,
     ),
     WorkEntry(
@@ -142,7 +142,7 @@ ENTRIES = (
     ),
     WorkEntry(
         BACKUP_LINKS_PREFIX,
-        "hard links of a backup; the next backup deletes those of a killed one",
+        "hard links of a backup; the first job after a day deletes those of a killed one",
         is_prefix=True,
     ),
     WorkEntry(GLOBAL_NEW, "global stores that a runtime builds; its next start builds them again", is_expected=True),
@@ -168,7 +168,7 @@ ENTRIES = (
 )  # fmt: skip
 """Every name with a fixed meaning."""
 
-STAGED = WorkEntry("", "staging of a restore or a fetch; the next one deletes it when it is a day old", is_prefix=True)
+STAGED = WorkEntry("", "staging of a restore or a fetch; the first job after a day deletes it", is_prefix=True)
 """Any other name is that of a plan."""
 
 

@@ -114,7 +114,7 @@ def test_policies_differ_where_segments_do(segments: StoreDirectory, tmp_path: P
     assert [one.path.name for one in found.databases] == ["w.0", "w.60000", "w.120000"]
     assert found.smallest_offsets == {CHANGELOG: 5}
     assert found.agreed_offsets is None
-    assert (found.closed_cleanly, found.keeps_no_offset, found.damage) == (True, False, None)
+    assert (found.keeps_no_offset, found.damage) == (False, None)
     change_offsets(tmp_path / "w" / "w.60000", lambda _: 5)
     shutil.rmtree(tmp_path / "w" / "w.120000")
     assert read_store(segments).agreed_offsets == {CHANGELOG: 5}
