@@ -262,8 +262,8 @@ class BrokerClient:
                 broker=self.where(node),
             ) from error
 
-    def any_node(self) -> list[Any]:
-        """A connected broker; else known brokers, else the bootstrap servers."""
+    def metadata_brokers(self) -> list[Any]:
+        """Brokers to ask for metadata, in this order: connected ones, the bootstrap servers, all others."""
         connected = [connection.node_id for connection in self.manager.least_used_connections()]
         known = [broker.node_id for broker in self.manager.cluster.brokers()]
         seeds = [broker.node_id for broker in self.manager.cluster.bootstrap_brokers()]

@@ -169,7 +169,7 @@ class Cluster(BrokerClient):
         pause = 0.05
         while True:
             try:
-                response = await self.ask(self.any_node, request, deadline)
+                response = await self.ask(self.metadata_brokers, request, deadline)
             except Invalid as error:
                 if isinstance(error.__cause__, IncompatibleBrokerVersion):
                     return None
@@ -195,7 +195,7 @@ class Cluster(BrokerClient):
                 include_topic_authorized_operations=False,
             )
 
-        response = await self.ask(self.any_node, request, deadline)
+        response = await self.ask(self.metadata_brokers, request, deadline)
         self.manager.cluster.update_metadata(response)  # addresses of the brokers
         return response
 
@@ -277,7 +277,7 @@ class Cluster(BrokerClient):
             resources = [resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names]
             return DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
 
-        response = await self.ask(self.any_node, request, deadline)
+        response = await self.ask(self.metadata_brokers, request, deadline)
         configs: dict[str, dict[str, str]] = {}
         for result in response.results:
             if result.error_code != 0:

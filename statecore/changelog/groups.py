@@ -94,7 +94,7 @@ async def ask_coordinator(
 
     pause = 0.05
     while True:
-        coordinator, response = await cluster.ask(cluster.any_node, find, deadline), None
+        coordinator, response = await cluster.ask(cluster.metadata_brokers, find, deadline), None
         code = coordinator.error_code
         if code == 0:
             response = await cluster.ask(partial(list, [coordinator.node_id]), request, deadline)

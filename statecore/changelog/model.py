@@ -87,7 +87,7 @@ class ReadStatistics:
     aborted: int = 0  # records dropped because their transaction was aborted
     batches: int = 0  # record batches decoded
     bytes_fetched: int = 0  # bytes of record data received
-    max_timestamp: int = -1  # greatest record timestamp in ms (stream time), tombstones included; -1 without a record
+    max_timestamp: int = -1  # greatest record timestamp in ms, tombstones included; -1 without a record
     position: int = 0  # the offset the read reached; equals the range's end when the read is complete
     # last log start at which reading resumed after retention or DeleteRecords had moved it past the position, or None
     log_start_moved_to: int | None = None

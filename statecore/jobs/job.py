@@ -16,7 +16,7 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultInjected
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.context import JobContext
-from statecore.jobs.engine.protocol import Question, RanOn, Workers
+from statecore.jobs.engine.protocol import RanOn, WorkerRequirements, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.phases import Phases
@@ -93,7 +93,9 @@ class Job:
                 workers.parallelism()
                 self.progress.done()
             with self.phase("check"):
-                self.ran_on = workers.check(Question.of(shared(), self.spec.bootstrap_servers, self.brokers, kafka))
+                self.ran_on = workers.check(
+                    WorkerRequirements.of(shared(), self.spec.bootstrap_servers, self.brokers, kafka)
+                )
                 if has_work:
                     self.say(str(self.ran_on))
 

@@ -23,7 +23,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from enum import Enum
+from enum import Enum, auto
 from pathlib import Path
 from typing import IO
 
@@ -59,13 +59,13 @@ _FINAL = (Cause.FULL, Cause.TOO_MANY_FILES, Cause.TOO_LARGE, Cause.READ_ONLY, Ca
 class Sharing(Enum):
     """What an uploaded file and its blob share, if the file system allows; else the blob is a copy."""
 
-    HARD_LINKS = "names"
+    HARD_LINKS = auto()
     """A hard link: for blobs that live no longer than the job that puts them."""
 
-    CLONES_OR_LINKS = "room"
+    CLONES_OR_LINKS = auto()
     """A clone; without clones a hard link, if owner, group and mode are those that a blob is to have."""
 
-    CLONES_ONLY = "clones"
+    CLONES_ONLY = auto()
     """A clone, never a hard link."""
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from statecore.jobs.engine.protocol import Failure, Question, RanOn, ResultT, TaskT
+from statecore.jobs.engine.protocol import Failure, RanOn, ResultT, TaskT, WorkerRequirements
 from statecore.spark.executor_check import check_executors
 from statecore.spark.failures import spark_failure
 from statecore.spark.masters import is_local
@@ -66,9 +66,9 @@ class SparkWorkers:
     def parallelism(self) -> int:
         return int(self._starting.context().defaultParallelism)
 
-    def check(self, question: Question) -> RanOn:
+    def check(self, required: WorkerRequirements) -> RanOn:
         context = self._starting.context()
-        executors = check_executors(context, question)
+        executors = check_executors(context, required)
         return RanOn(context.master, len(executors), tuple(sorted({one.host for one in executors})))
 
     def run(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statecore import __version__
 from statecore.errors import Invalid, Retryable
 from statecore.filesystem import make_directories
-from statecore.jobs.engine.protocol import Question
+from statecore.jobs.engine.protocol import WorkerRequirements
 from statecore.spark import probe
 from statecore.spark.daemon import PRELOADED
 from statecore.spark.executors import Executor, executors_of
@@ -39,20 +39,20 @@ REACH_SECONDS = 5.0
 _MODULES = tuple(name for name in PRELOADED if not name.startswith("pyspark"))
 
 
-def check_executors(context: SparkContext, question: Question) -> tuple[Executor, ...]:
+def check_executors(context: SparkContext, required: WorkerRequirements) -> tuple[Executor, ...]:
     """Check every executor, and refuse if one cannot run tasks; in local mode returns the driver, unchecked."""
     if is_local(context.master):
         return executors_of(context)
     token = None
-    if question.directory is not None:
-        token = question.directory / f"executors-{uuid.uuid4().hex}"
-        make_directories(question.directory)
+    if required.directory is not None:
+        token = required.directory / f"executors-{uuid.uuid4().hex}"
+        make_directories(required.directory)
         token.write_text(token.name)
-    reached = set(question.brokers) - set(probe.unreachable(question.brokers, REACH_SECONDS))
+    reached = set(required.brokers) - set(probe.unreachable(required.brokers, REACH_SECONDS))
     asked = {
         "token": None if token is None else str(token),
-        "files": list(question.files),
-        "brokers": sorted(reached | set(question.bootstrap)),
+        "files": list(required.files),
+        "brokers": sorted(reached | set(required.bootstrap)),
         "seconds": REACH_SECONDS,
         "modules": _MODULES,
         "sys_path": list(context._python_includes),
@@ -65,7 +65,7 @@ def check_executors(context: SparkContext, question: Question) -> tuple[Executor
             token.unlink(missing_ok=True)
     wrong: dict[Problem, list[str]] = defaultdict(list)
     for executor, answer in zip(executors, answers, strict=True):
-        for problem in problems_of(answer, context.pythonExec, token, question):
+        for problem in problems_of(answer, context.pythonExec, token, required):
             if executor.host not in wrong[problem]:
                 wrong[problem].append(executor.host)
     if wrong:
@@ -114,7 +114,7 @@ class Problem(NamedTuple):
     action: str
 
 
-def problems_of(output: str, python: str, token: Path | None, question: Question) -> list[Problem]:
+def problems_of(output: str, python: str, token: Path | None, required: WorkerRequirements) -> list[Problem]:
     """The problems of an executor, from the output of its probe process."""
     line = next((one for one in output.splitlines() if one.startswith(probe.OUTPUT_PREFIX)), None)
     choose = (
@@ -145,23 +145,23 @@ def problems_of(output: str, python: str, token: Path | None, question: Question
     if answer["token"] != (None if token is None else token.name):
         add(
             "staging-not-shared",
-            f"the staging directory {question.directory} is not the driver's",
+            f"the staging directory {required.directory} is not the driver's",
             "Give a staging directory (staging_dir) on a file system that all executors share with the driver under "
             "the same path, and the right to read and write there.",
         )
     elif not answer["writable"]:
         add(
             "staging-directory-not-writable",
-            f"the user {answer['user']} may not write to the staging directory {question.directory}",
+            f"the user {answer['user']} may not write to the staging directory {required.directory}",
             "Run the executors as the driver's user, or give them the right to write there.",
         )
     if answer["files"]:
         what = f"{', '.join(answer['files'])} cannot be read"
         add("file-not-readable", what, "Put the files that the spec names on every host.")
     lost: dict[str, str] = answer["brokers"]
-    needed = [one for one in question.brokers if one in lost]
-    if all(one in lost for one in question.bootstrap):
-        needed += question.bootstrap
+    needed = [one for one in required.brokers if one in lost]
+    if all(one in lost for one in required.bootstrap):
+        needed += required.bootstrap
     if needed:
         add(
             "broker-unreachable",

@@ -97,7 +97,7 @@ class _NoRepositoryError(Exception):
         self.why = why
 
 
-class Bases:
+class BaseDownloads:
     """The base snapshots of one process's tasks; for one thread."""
 
     def __init__(

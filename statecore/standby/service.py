@@ -20,7 +20,7 @@ from statecore.objectstore.base import RetryPolicy
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.assigned_tasks import AssignedTasks
 from statecore.standby.assignment.model import Role
-from statecore.standby.bootstrap import Bases, sweep_bases
+from statecore.standby.bootstrap import BaseDownloads, sweep_bases
 from statecore.standby.log_dedup import RoundReports
 from statecore.standby.report import StandbyReport, StandbyTaskReport
 from statecore.standby.request import StandbyRequest
@@ -73,7 +73,7 @@ def run_standby(
         bases = None
         if request.repository is not None:
             patience = RetryPolicy(_ATTEMPTS, request.timeout / _ATTEMPTS)
-            bases = Bases(spec, directory, request.repository, say, patience=patience, faults=faults)
+            bases = BaseDownloads(spec, directory, request.repository, say, patience=patience, faults=faults)
             bases.check_repository(stop)
         selection = None if request.group is not None else TaskSelection(request, spec, cluster, directory)
         with directory.lock():

@@ -24,7 +24,7 @@ from statecore.metrics import NO_METRICS, Metrics
 from statecore.progress import Clock
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
-from statecore.standby.bootstrap import Bases
+from statecore.standby.bootstrap import BaseDownloads
 from statecore.standby.log_dedup import Messages
 from statecore.standby.report import StandbyMetrics, StandbyStoreReport, StandbyTaskReport
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends, ends_of_tasks
@@ -122,7 +122,7 @@ class TaskManager:
         say: Callable[[str], None],
         *,
         check: Callable[[str], object] = lambda _: None,
-        bases: Bases | None = None,
+        bases: BaseDownloads | None = None,
         metrics: Metrics = NO_METRICS,
         clock: Clock = time.monotonic,
         ends: Callable[..., dict[TopicPartition, ChangelogEnd]] = changelog_ends,

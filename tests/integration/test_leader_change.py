@@ -303,7 +303,7 @@ def limit(cluster: Cluster, client_id: str, bytes_per_second: float) -> None:
         return AlterClientQuotasRequest(entries=[entry(entity=entity, ops=[operation])], validate_only=False)
 
     async def ask() -> Any:
-        return await cluster.ask(cluster.any_node, request, cluster.deadline())
+        return await cluster.ask(cluster.metadata_brokers, request, cluster.deadline())
 
     response = cluster.run(ask)
     assert [entry.error_code for entry in response.entries] == [0]
@@ -315,7 +315,7 @@ def limit(cluster: Cluster, client_id: str, bytes_per_second: float) -> None:
     async def tell(node: Any) -> Any:
         return await cluster.ask(lambda: [node], told, cluster.deadline())
 
-    for node in cluster.any_node():  # brokers follow the metadata log at their own pace
+    for node in cluster.metadata_brokers():  # brokers follow the metadata log at their own pace
         until(lambda node=node: bool(cluster.run(lambda: tell(node)).entries))  # type: ignore[misc]
 
 

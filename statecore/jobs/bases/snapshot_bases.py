@@ -34,7 +34,7 @@ class SnapshotBases:
     ) -> None:
         self._repository, self._spec, self._refused = repository, spec, refused
         self._entries, self._newer = entries, newer
-        self._horizons: dict[str, dict[str, int]] = {}
+        self._delete_retention: dict[str, dict[str, int]] = {}
         self._manifests: dict[str, Manifest | Corrupted] = {}
         self._task_manifests: dict[tuple[str, str], TaskManifest | Corrupted | None] = {}
         if newest is not None:
@@ -92,10 +92,10 @@ class SnapshotBases:
 
     def _base(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Base:
         """A store of a snapshot, with the shortest delete retention that it and newer snapshots recorded."""
-        if entry.snapshot not in self._horizons:
+        if entry.snapshot not in self._delete_retention:
             newer = [*self._newer, *self._entries[: self._entries.index(entry)]]
-            self._horizons[entry.snapshot] = horizons_since(newer, self._manifest)
-        seen = self._horizons[entry.snapshot].get(key[0])
+            self._delete_retention[entry.snapshot] = delete_retention_since(newer, self._manifest)
+        seen = self._delete_retention[entry.snapshot].get(key[0])
         return Base.of_snapshot(entry.snapshot, store, store.read_at_ms).within(seen)
 
     def _why_not(self, key: Key, store: StoreSnapshot) -> Reason | None:
@@ -155,7 +155,9 @@ def _has_all_of(base: Base, refused: Base) -> bool:
     )
 
 
-def horizons_since(newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotEntry], Manifest]) -> dict[str, int]:
+def delete_retention_since(
+    newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotEntry], Manifest]
+) -> dict[str, int]:
     """Shortest delete retention by task that newer snapshots recorded; it applies to the tail of an older one, too."""
     found: dict[str, int] = {}
     for entry in newer:

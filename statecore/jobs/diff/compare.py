@@ -15,7 +15,7 @@ from statecore.formats.segments import Segmentation
 from statecore.jobs.diff.report import ExistsIn, StoreDiff, verdict_of
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
-from statecore.jobs.engine.protocol import Engine, Failure, Question, RanOn
+from statecore.jobs.engine.protocol import Engine, Failure, RanOn, WorkerRequirements
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.pipeline.batches import batched, run_batches
 from statecore.jobs.pipeline.stage_progress import StageProgress
@@ -92,7 +92,7 @@ def compare(
             progress.phase(f"wait for {workers.name}")
         parallelism = workers.parallelism()
         progress.done()
-        ran_on = workers.check(Question(None, (), ()))
+        ran_on = workers.check(WorkerRequirements(None, (), ()))
         progress.phase("compare", total, "bytes")
         batches = batched(largest_first, [task.file_bytes // _ROW_BYTES for task in largest_first], parallelism)
         with StageProgress(lambda: bytes_read(progress_directory), progress) as watch:

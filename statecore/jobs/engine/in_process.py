@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from statecore.jobs.engine.preloading import preload
-from statecore.jobs.engine.protocol import PROCESSES, Failure, Question, RanOn, ResultT, TaskT
+from statecore.jobs.engine.protocol import PROCESSES, Failure, RanOn, ResultT, TaskT, WorkerRequirements
 from statecore.spec.model import ApplicationSpec
 
 
@@ -59,7 +59,7 @@ class InProcessWorkers:
     def are_local(self) -> bool:
         return True
 
-    def check(self, question: Question) -> RanOn:  # noqa: ARG002
+    def check(self, required: WorkerRequirements) -> RanOn:  # noqa: ARG002
         return RanOn(PROCESSES, 1, (socket.gethostname(),))
 
     def run(

@@ -33,7 +33,7 @@ from typing import IO, Any
 from statecore.cores import usable_cores
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.jobs.engine import preloading
-from statecore.jobs.engine.protocol import PROCESSES, Engine, Failure, Question, RanOn, ResultT, TaskT
+from statecore.jobs.engine.protocol import PROCESSES, Engine, Failure, RanOn, ResultT, TaskT, WorkerRequirements
 from statecore.jobs.failures import worker_died
 from statecore.spec.model import ApplicationSpec
 
@@ -106,7 +106,7 @@ class ProcessWorkers:
     def parallelism(self) -> int:
         return len(self._workers)
 
-    def check(self, question: Question) -> RanOn:  # noqa: ARG002  (they run where the driver runs)
+    def check(self, required: WorkerRequirements) -> RanOn:  # noqa: ARG002  (they run where the driver runs)
         return RanOn(PROCESSES, len(self._workers), (socket.gethostname(),))
 
     def run(

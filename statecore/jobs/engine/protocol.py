@@ -68,7 +68,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Question:
+class WorkerRequirements:
     """What every worker on another machine has to check before the work begins.
 
     Attributes:
@@ -86,12 +86,12 @@ class Question:
     @staticmethod
     def of(
         directory: Path | None, bootstrap_servers: str, brokers: Sequence[str], kafka: Mapping[str, Any]
-    ) -> Question:
-        """The question of a job that reads changelogs."""
+    ) -> WorkerRequirements:
+        """Requirements of a job that reads changelogs."""
         files = tuple(str(kafka[name]) for name in _FILES if kafka.get(name))
         if kafka.get("proxy_url"):
-            return Question(directory, (), (), files)
-        return Question(directory, tuple(bootstrap_servers.split(",")), tuple(brokers), files)
+            return WorkerRequirements(directory, (), (), files)
+        return WorkerRequirements(directory, tuple(bootstrap_servers.split(",")), tuple(brokers), files)
 
 
 class Workers(Protocol):
@@ -111,7 +111,7 @@ class Workers(Protocol):
             Invalid, Retryable, Capacity: they will not start, and why.
         """
 
-    def check(self, question: Question) -> RanOn:
+    def check(self, required: WorkerRequirements) -> RanOn:
         """Ask every worker whether it can take part; returns where the tasks will run.
 
         Raises:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
-from statecore.jobs.bases.snapshot_bases import horizons_since
+from statecore.jobs.bases.snapshot_bases import delete_retention_since
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry
@@ -165,10 +165,10 @@ class Snapshots:
             passed_over=[vars(one) for one in self.passed_over],
         )
 
-    def horizons_since(self, found: FoundSnapshot) -> dict[str, int]:
+    def delete_retention_since(self, found: FoundSnapshot) -> dict[str, int]:
         """By task the shortest delete retention in ms that snapshots newer than this one recorded."""
         newer = takewhile(lambda one: one.snapshot != found.entry.snapshot, self._every)
-        return horizons_since(newer, lambda entry: self.repository.manifest(entry).value)
+        return delete_retention_since(newer, lambda entry: self.repository.manifest(entry).value)
 
     def notes(self) -> Iterator[str]:
         """Notes on skipped snapshots, for the report."""

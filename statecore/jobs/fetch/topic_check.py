@@ -56,22 +56,22 @@ class _Topics(NamedTuple):
     logs: Mapping[TopicPartition, LogOffsets]
     epoch_ends: Mapping[tuple[TopicPartition, int], int | None]
     now_ms: int | None
-    horizons: Mapping[str, int]
+    retention_by_task: Mapping[str, int]
 
 
 def check_live_topics(job: FetchJob, plan: FetchPlan) -> tuple[str, ...]:
     """Compare the offsets of a plan with the live topics if brokers are given; returns notes."""
     if not job.context.bootstrap_servers or not plan.stores:
         return ()
-    horizons = job.snapshots.horizons_since(plan.found)
+    retention_by_task = job.snapshots.delete_retention_since(plan.found)
     with job.context.cluster() as cluster:
-        return tuple(check_topics(cluster, plan.stores, horizons, no_doubts=job.snapshots.has_unfit))
+        return tuple(check_topics(cluster, plan.stores, retention_by_task, no_doubts=job.snapshots.has_unfit))
 
 
 def check_topics(
     cluster: Cluster,
     stores: Iterable[StoreToFetch],
-    horizons: Mapping[str, int] = MappingProxyType({}),
+    retention_by_task: Mapping[str, int] = MappingProxyType({}),
     *,
     no_doubts: bool = False,
 ) -> list[Reason]:
@@ -85,7 +85,7 @@ def check_topics(
     try:
         logs = cluster.log_offsets(present)
         known = [base_end(end, None, None) for _, end in ends if end.topic_partition in present]
-        seen = _Topics(topics, logs, epoch_ends_of(known, cluster.epoch_ends), cluster.time_ms(), horizons)
+        seen = _Topics(topics, logs, epoch_ends_of(known, cluster.epoch_ends), cluster.time_ms(), retention_by_task)
     except NotFound as error:
         raise _missing_topics(error) from error
     wrong, doubts = [], []
@@ -144,7 +144,7 @@ def _compare(store: StoreToFetch, end: StoredEnd, seen: _Topics) -> _Verdict:
     epoch_end = seen.epoch_ends.get((end.topic_partition, end.leader_epoch))
     if (why := refusal(base_end(end, None, None), topic, log, epoch_end)) is not None:
         return _Verdict(why)
-    newer_retention_ms = seen.horizons.get(store.task, ENDLESS_MS)
+    newer_retention_ms = seen.retention_by_task.get(store.task, ENDLESS_MS)
     return _compare_ages(store, end, log, recorded_retention_ms(topic), newer_retention_ms, seen.now_ms)
 
 
@@ -164,12 +164,12 @@ def _compare_ages(
         else Reason(f"{name} has no topic id in the snapshot, so a recreated topic is not detected", "topic-id-unknown")
     )
     recorded, read_at_ms = store.snapshot.delete_retention_ms, store.snapshot.read_at_ms
-    horizon = min(topic_retention_ms, newer_retention_ms, ENDLESS_MS if recorded is None else recorded)
-    if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
+    retention_ms = min(topic_retention_ms, newer_retention_ms, ENDLESS_MS if recorded is None else recorded)
+    if log.log_end == end.end or recorded == retention_ms == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
-    grown, retention = f"{name} has grown by {log.log_end - end.end} since", horizon / 1000
+    grown, retention = f"{name} has grown by {log.log_end - end.end} since", retention_ms / 1000
     values = {"grown": log.log_end - end.end}
-    if horizon == ENDLESS_MS:
+    if retention_ms == ENDLESS_MS:
         return _Verdict(
             doubt=Reason(
                 f"{grown}, and whether it was compacted when the snapshot was made is unknown",
@@ -178,13 +178,15 @@ def _compare_ages(
             )
         )
     gone = f"{grown}, and deletes may have been compacted away after {retention:.0f} s (delete.retention.ms)"
-    age = age_of(read_at_ms, horizon, now_ms, gone, **values, retention_ms=horizon)
+    age = age_of(read_at_ms, retention_ms, now_ms, gone, **values, retention_ms=retention_ms)
     if isinstance(age, Reason):
-        is_far = abs(age.context.get("age_ms", 0)) > horizon
+        is_far = abs(age.context.get("age_ms", 0)) > retention_ms
         return _Verdict(wrong=age) if is_far else _Verdict(doubt=age)
     age_ms = abs(age.age_ms)  # a clock that was ahead makes the age unknown as well
-    source = "delete.retention.ms, as snapshots recorded it" if horizon < topic_retention_ms else "delete.retention.ms"
-    if age_ms > horizon:
+    source = (
+        "delete.retention.ms, as snapshots recorded it" if retention_ms < topic_retention_ms else "delete.retention.ms"
+    )
+    if age_ms > retention_ms:
         return _Verdict(
             Reason(
                 f"{name} has grown since, and the store is {age_ms / 1000:.0f} s old; deletes among the new records "
@@ -192,8 +194,8 @@ def _compare_ages(
                 "deletes-compacted",
                 **values,
                 age_ms=age_ms,
-                retention_ms=horizon,
-                is_recorded=horizon < topic_retention_ms,
+                retention_ms=retention_ms,
+                is_recorded=retention_ms < topic_retention_ms,
             )
         )
     if recorded is None:
@@ -205,7 +207,7 @@ def _compare_ages(
                 **values,
             )
         )
-    if age_ms > horizon / 2 or not age.keeps_deletes:
+    if age_ms > retention_ms / 2 or not age.keeps_deletes:
         return _Verdict(
             doubt=Reason(
                 f"{name} has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to read the "
@@ -213,7 +215,7 @@ def _compare_ages(
                 "retention-nearly-over",
                 **values,
                 age_ms=age_ms,
-                retention_ms=horizon,
+                retention_ms=retention_ms,
             )
         )
     return _Verdict(doubt=unnamed)

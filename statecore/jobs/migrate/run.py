@@ -26,7 +26,7 @@ from statecore.formats.releases import RELEASES
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import DirectoryChange
-from statecore.jobs.engine.protocol import PROCESSES, Engine, Question
+from statecore.jobs.engine.protocol import PROCESSES, Engine, WorkerRequirements
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.migrate.convert import convert_copies, copy_tasks, engine_for
 from statecore.jobs.migrate.plan import MigrationPlan
@@ -110,7 +110,7 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
         with ExitStack() as stack:
             workers = stack.enter_context(engine_for(self.engine, tasks).start("migrate", self.spec))
             with self.phase("check"):
-                self.ran_on = workers.check(Question(self.directory.work_path, (), ()))
+                self.ran_on = workers.check(WorkerRequirements(self.directory.work_path, (), ()))
             if self.ran_on.master != PROCESSES:
                 self.say(str(self.ran_on))
             swap = stack.enter_context(

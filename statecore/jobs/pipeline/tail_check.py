@@ -61,7 +61,7 @@ def unsound(
             end = base.ends[part.topic_partition]
             moved = moved or start_moved(end, seen)
             if base.segments and missed is None:  # without rows there is nothing to delete
-                end = replace(end, delete_retention_ms=_horizon_of(end, part))
+                end = replace(end, delete_retention_ms=_delete_retention_of(end, part))
                 missed = missed_deletes(end, topics[part.topic], seen, finished_ms)
         if moved is not None:
             refused.append(Refused(*key, base.name, moved))
@@ -100,7 +100,7 @@ def truncations(
     return found
 
 
-def _horizon_of(end: BaseEnd, part: PartitionPlan) -> int | None:
+def _delete_retention_of(end: BaseEnd, part: PartitionPlan) -> int | None:
     """Shortest recorded delete retention beyond a base's end: when it was made, and when the plan was made."""
     seen = (
         (end.delete_retention_ms,)

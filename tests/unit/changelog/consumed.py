@@ -25,7 +25,7 @@ class GroupCoordinator:
     def __init__(self, consumed: Consumed) -> None:
         self.consumed = consumed
 
-    def any_node(self) -> list[int]:
+    def metadata_brokers(self) -> list[int]:
         return [0]
 
     def deadline(self) -> float:

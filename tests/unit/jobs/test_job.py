@@ -11,7 +11,7 @@ import pytest
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.processes import ProcessWorkers
-from statecore.jobs.engine.protocol import Question, RanOn
+from statecore.jobs.engine.protocol import RanOn, WorkerRequirements
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
@@ -35,13 +35,13 @@ class Workers:
 
     def __init__(self, refusal: StatecoreError | None = None) -> None:
         self.refusal = refusal
-        self.asked: list[Question] = []
+        self.asked: list[WorkerRequirements] = []
 
     def parallelism(self) -> int:
         return 1
 
-    def check(self, question: Question) -> RanOn:
-        self.asked.append(question)
+    def check(self, required: WorkerRequirements) -> RanOn:
+        self.asked.append(required)
         if self.refusal is not None:
             raise self.refusal
         return RanOn("local[1]", 1, ("here",))
@@ -136,8 +136,8 @@ def test_workers_are_asked_what_the_job_needs_of_them(job: Job, said: list[str])
     workers = Workers()
     job.brokers = ["broker:9092"]
     job.wait_for(workers, PLAN, lambda: Path("/shared"), {"ssl_cafile": "/ca.pem"})
-    (question,) = workers.asked
-    assert question == Question(Path("/shared"), ("broker:9092",), ("broker:9092",), ("/ca.pem",))
+    (required,) = workers.asked
+    assert required == WorkerRequirements(Path("/shared"), ("broker:9092",), ("broker:9092",), ("/ca.pem",))
     assert list(job.phases.wall) == ["start", "check"]
     assert job.ran_on.master == "local[1]"
     assert said == [str(job.ran_on)]

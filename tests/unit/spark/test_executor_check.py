@@ -13,7 +13,7 @@ import pytest
 
 from statecore.extras import EXTRAS
 from statecore.spark import probe
-from statecore.spark.executor_check import Problem, Question, problems_of
+from statecore.spark.executor_check import Problem, WorkerRequirements, problems_of
 from tests.harness.broker import free_ports
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,51 +26,53 @@ def token(tmp_path: Path) -> Path:
     return made
 
 
-def ask(question: Question, token: Path, /, *words: str, **changes: Any) -> list[Problem]:
+def ask(required: WorkerRequirements, token: Path, /, *words: str, **changes: Any) -> list[Problem]:
     """What is wrong with an executor that runs the probe by a command."""
-    asked = {"token": str(token), "files": question.files, "seconds": 1.0, "modules": [], "sys_path": [], **changes}
-    asked["brokers"] = [*question.brokers, *question.bootstrap]
+    asked = {"token": str(token), "files": required.files, "seconds": 1.0, "modules": [], "sys_path": [], **changes}
+    asked["brokers"] = [*required.brokers, *required.bootstrap]
     command = words or (sys.executable, "-c", Path(probe.__file__).read_text())
     done = subprocess.run(
         command, input=json.dumps(asked) + "\n", capture_output=True, text=True, cwd=ROOT, check=False
     )
-    return problems_of(done.stdout + done.stderr, "/opt/python", token, question)
+    return problems_of(done.stdout + done.stderr, "/opt/python", token, required)
 
 
 def test_an_executor_that_can_do_all_is_fine(token: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as broker:
         address = f"127.0.0.1:{broker.getsockname()[1]}"
-        question = Question(token.parent, ("127.0.0.1:1", address), (address,), (__file__,))
-        assert ask(question, token) == []
+        required = WorkerRequirements(token.parent, ("127.0.0.1:1", address), (address,), (__file__,))
+        assert ask(required, token) == []
 
 
 def test_a_staging_directory_of_another_machine_is_detected_by_its_token(token: Path) -> None:
-    question = Question(token.parent, (), ())
+    required = WorkerRequirements(token.parent, (), ())
     other = token.with_name("executors-2")
-    (wrong,) = ask(question, token, token=str(other))
+    (wrong,) = ask(required, token, token=str(other))
     assert wrong.code == "staging-not-shared"
     assert str(token.parent) in wrong.what
     other.write_text("what another driver wrote")
-    assert ask(question, token, token=str(other)) == [wrong]
+    assert ask(required, token, token=str(other)) == [wrong]
 
 
 def test_brokers_that_only_the_driver_reaches_are_named(token: Path) -> None:
     (port,) = free_ports(1)
-    (wrong,) = ask(Question(token.parent, (), (f"127.0.0.1:{port}",)), token)
+    (wrong,) = ask(WorkerRequirements(token.parent, (), (f"127.0.0.1:{port}",)), token)
     assert wrong.code == "broker-unreachable"
     assert f"127.0.0.1:{port} (Connection refused)" in wrong.what
-    (wrong,) = ask(Question(token.parent, (f"127.0.0.1:{port}",), ()), token)
+    (wrong,) = ask(WorkerRequirements(token.parent, (f"127.0.0.1:{port}",), ()), token)
     assert f"127.0.0.1:{port}" in wrong.what
 
 
 def test_a_certificate_that_is_not_there_is_named(token: Path) -> None:
-    question = Question.of(token.parent, "a:1", ["b:2"], {"ssl_cafile": "/nowhere/ca.pem", "proxy_url": "socks5://p"})
-    (wrong,) = ask(question, token)
+    required = WorkerRequirements.of(
+        token.parent, "a:1", ["b:2"], {"ssl_cafile": "/nowhere/ca.pem", "proxy_url": "socks5://p"}
+    )
+    (wrong,) = ask(required, token)
     assert (wrong.code, "/nowhere/ca.pem" in wrong.what) == ("file-not-readable", True)
 
 
 def test_kernels_that_cannot_be_loaded_are_reported(token: Path) -> None:
-    (wrong,) = ask(Question(token.parent, (), ()), token, modules=["statecore.nothing"])
+    (wrong,) = ask(WorkerRequirements(token.parent, (), ()), token, modules=["statecore.nothing"])
     assert wrong.code == "kernels-not-loadable"
     assert "(ModuleNotFoundError: No module named 'statecore.nothing')" in wrong.what
 
@@ -79,7 +81,7 @@ def test_an_executor_without_the_extra_is_an_error_that_names_it(token: Path) ->
     blocked = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS['pipeline']}))"
     source = f"exec(compile({Path(probe.__file__).read_text()!r}, 'probe', 'exec'))"
     command = (sys.executable, "-c", f"{blocked}\n{source}")
-    (wrong,) = ask(Question(token.parent, (), ()), token, *command, modules=["statecore.changelog.reader"])
+    (wrong,) = ask(WorkerRequirements(token.parent, (), ()), token, *command, modules=["statecore.changelog.reader"])
     assert wrong.code == "kernels-not-loadable"
     assert "MissingExtra: " in wrong.what
     assert "'pipeline'" in wrong.what
@@ -110,6 +112,6 @@ def test_each_thing_that_is_wrong_is_one_clause(
         said = (
             f"a line of the system's\n{probe.OUTPUT_PREFIX}{json.dumps({**fine, 'files': [], 'brokers': {}, **said})}"
         )
-    (found,) = problems_of(said, "/opt/python", token, Question(token.parent, (), ()))
+    (found,) = problems_of(said, "/opt/python", token, WorkerRequirements(token.parent, (), ()))
     assert found.code == code
     assert all(word.format(directory=token.parent) in found.what for word in words)

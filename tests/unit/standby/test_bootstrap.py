@@ -25,7 +25,7 @@ from statecore.jobs.fetch.run import run_fetch
 from statecore.objectstore.base import RetryPolicy
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import create_repository
-from statecore.standby.bootstrap import RETENTION_MS, Bases, sweep_bases
+from statecore.standby.bootstrap import RETENTION_MS, BaseDownloads, sweep_bases
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import raises
 from tests.unit.jobs.fetch.fetching import Topics, files_of, flipped
@@ -71,9 +71,9 @@ class Warm:
         self.spec = replace(shop.declared, application_id=application)
 
     @contextmanager
-    def process(self, faults: FaultPoints | None = None) -> Iterator[Bases]:
+    def process(self, faults: FaultPoints | None = None) -> Iterator[BaseDownloads]:
         with self.directory.lock():
-            bases = Bases(
+            bases = BaseDownloads(
                 self.spec,
                 self.directory,
                 self.shop.url,
@@ -97,18 +97,18 @@ def warm(shop: Shop, state_dir: Path) -> Warm:
     return Warm(shop, state_dir)
 
 
-def fetched(bases: Bases, task: str = TASK) -> None:
+def fetched(bases: BaseDownloads, task: str = TASK) -> None:
     """The base is fetched and not placed yet."""
     assert not bases.prepare(task)
     wait([bases._pending[task].fetched], 60)
 
 
-def settled(bases: Bases) -> None:
+def settled(bases: BaseDownloads) -> None:
     """All that was begun has ended."""
     bases._worker.submit(lambda: None).result(60)
 
 
-def brought(bases: Bases, task: str = TASK) -> None:
+def brought(bases: BaseDownloads, task: str = TASK) -> None:
     """Whatever comes has come."""
     fetched(bases, task)
     assert bases.prepare(task)
@@ -135,7 +135,7 @@ class Halt(FaultPoints):
 
 
 @contextmanager
-def in_the_middle(warm: Warm) -> Iterator[tuple[Bases, Halt]]:
+def in_the_middle(warm: Warm) -> Iterator[tuple[BaseDownloads, Halt]]:
     """A process in the middle of a fetch, which goes on when the test says so, or when it was told to stop."""
     halt = Halt()
     with warm.process(halt) as bases:
@@ -390,11 +390,11 @@ def test_a_process_without_copies_is_refused_where_the_repository_may_not_be_rea
 def test_a_url_at_which_there_is_no_repository_is_refused_whatever_copies_there_are(warm: Warm) -> None:
     (warm.place / "rocksdb").mkdir(parents=True)
     nowhere = warm.path.with_name("nowhere").as_uri()
-    bases = Bases(warm.spec, warm.directory, nowhere, warm.said.append)
+    bases = BaseDownloads(warm.spec, warm.directory, nowhere, warm.said.append)
     with raises(NotFound, "repository-not-found"):
         bases.check_repository(Event())
     with raises(Invalid, "repository-url-invalid"):
-        Bases(warm.spec, warm.directory, "file://host/path", warm.said.append)
+        BaseDownloads(warm.spec, warm.directory, "file://host/path", warm.said.append)
 
 
 def test_a_start_does_not_wait_for_a_repository_that_does_not_answer(warm: Warm) -> None:
@@ -423,7 +423,7 @@ def test_an_unreachable_object_store_is_retried_once_within_the_timeout(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"s3://bucket/states?endpoint=http://127.0.0.1:{silent.getsockname()[1]}&region=r"
-        bases = Bases(warm.spec, warm.directory, url, warm.said.append, patience=RetryPolicy(2, 0.2))
+        bases = BaseDownloads(warm.spec, warm.directory, url, warm.said.append, patience=RetryPolicy(2, 0.2))
         fetched(bases)
         silent.setblocking(False)
         for _ in range(2):

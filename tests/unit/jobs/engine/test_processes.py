@@ -15,7 +15,7 @@ import pytest
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.jobs.engine.processes import ProcessEngine, ProcessWorkers
-from statecore.jobs.engine.protocol import Failure, Question
+from statecore.jobs.engine.protocol import Failure, WorkerRequirements
 from tests.harness.raising import raises
 from tests.unit.jobs import work
 from tests.unit.jobs.support import spec
@@ -195,7 +195,7 @@ def test_none_is_left_when_the_job_has_ended(tmp_path: Path) -> None:
 def test_one_works_for_each_core_unless_a_number_is_given() -> None:
     with ProcessEngine(preloaded=()).start("test", spec()) as workers:
         assert workers.parallelism() == len(os.sched_getaffinity(0))
-        where = workers.check(Question(Path(), (), ()))
+        where = workers.check(WorkerRequirements(Path(), (), ()))
     assert (where.master, where.executors) == ("processes", workers.parallelism())
     assert "this machine" in str(where)
 

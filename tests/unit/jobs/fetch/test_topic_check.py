@@ -54,10 +54,10 @@ class FakeCluster:
         return dict.fromkeys(wanted, self.log)
 
 
-def store(cut: float | None = NOW - 60, horizon: float | None = 9 * DAY, **changes: Any) -> StoreToFetch:
+def store(cut: float | None = NOW - 60, retention_s: float | None = 9 * DAY, **changes: Any) -> StoreToFetch:
     end = replace(StoredEnd(TOPIC, 1, ID, 299, 300, 0, 300), **changes)
     read_at_ms = None if cut is None else int(cut * 1000)
-    delete_retention_ms = None if cut is None or horizon is None else int(min(horizon * 1000, ENDLESS_MS))
+    delete_retention_ms = None if cut is None or retention_s is None else int(min(retention_s * 1000, ENDLESS_MS))
     snapshot = StoreSnapshot("plain", StoreKind.KEY_VALUE, "i", (end,), "read_uncommitted", read_at_ms=read_at_ms)
     snapshot = replace(snapshot, delete_retention_ms=delete_retention_ms)
     return StoreToFetch("0_1", snapshot, placed_empty=False)
@@ -122,7 +122,7 @@ def test_a_clock_that_was_ahead_is_reported_and_refused_from_the_retention_of_de
     (doubt,) = check(FakeCluster(GROWN), store(cut=NOW + 301))
     assert (doubt.code, doubt.context["age_ms"]) == ("clocks-disagree", -301_000)
     refused("clocks-disagree", FakeCluster(GROWN), store(cut=NOW + 1.1 * DAY), retention_ms=86_400_000)
-    refused("deletes-compacted", FakeCluster(GROWN), store(cut=NOW + 100, horizon=60), retention_ms=60_000)
+    refused("deletes-compacted", FakeCluster(GROWN), store(cut=NOW + 100, retention_s=60), retention_ms=60_000)
 
 
 def test_a_recreated_topic_is_another() -> None:
@@ -152,10 +152,10 @@ def test_a_log_that_was_truncated_below_the_store_and_has_grown_again_is_refused
 def test_what_was_in_force_when_the_snapshot_was_made_counts(now: dict[str, str]) -> None:
     old = NOW - 0.5 * DAY
     cluster = FakeCluster(GROWN, configs=now)
-    refused("deletes-compacted", cluster, store(old, horizon=60), retention_ms=60_000, is_recorded=True)
-    (doubt,) = check(FakeCluster(GROWN, configs=now), store(old, horizon=None))
+    refused("deletes-compacted", cluster, store(old, retention_s=60), retention_ms=60_000, is_recorded=True)
+    (doubt,) = check(FakeCluster(GROWN, configs=now), store(old, retention_s=None))
     assert doubt.code == ("cleanup-policy-unknown" if "cleanup.policy" in now else "retention-unknown")
-    assert check(FakeCluster(STILL, configs=now), store(old, horizon=60)) == []
+    assert check(FakeCluster(STILL, configs=now), store(old, retention_s=60)) == []
 
 
 def test_what_newer_snapshots_have_seen_counts() -> None:

@@ -23,7 +23,7 @@ from statecore.faults import (
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.engine.protocol import Question, RanOn
+from statecore.jobs.engine.protocol import RanOn, WorkerRequirements
 from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, MigrationOutcome
 from statecore.jobs.migrate.request import MigrateRequest
@@ -219,7 +219,7 @@ class Elsewhere:
 
     def __init__(self, error: Invalid | None = None) -> None:
         self.error = error
-        self.asked: list[Question] = []
+        self.asked: list[WorkerRequirements] = []
 
     def expected(self, _: Any) -> int:
         return 2
@@ -228,8 +228,8 @@ class Elsewhere:
     def start(self, *_: Any) -> Iterator[Any]:
         yield self
 
-    def check(self, question: Question) -> RanOn:
-        self.asked.append(question)
+    def check(self, required: WorkerRequirements) -> RanOn:
+        self.asked.append(required)
         if self.error:
             raise self.error
         return RanOn("spark://m:7077", 2, ("a", "b"))
@@ -243,7 +243,7 @@ def test_workers_must_see_the_directory_and_are_named(state_dir: StateDir) -> No
     workers: Any = Elsewhere()
     request = MigrateRequest(application_id="old420", state_dir=str(state), to=TargetRelease.V4_3, apply=True)
     report = run_migrate(request, workers, say=said.append)
-    assert workers.asked == [Question(state / "old420" / ".statecore", (), ())]
+    assert workers.asked == [WorkerRequirements(state / "old420" / ".statecore", (), ())]
     (line,) = said
     assert "spark://m:7077 with 2 executors on a, b" in line
     assert (report.outcome, report.ran_on.hosts) == (MigrationOutcome.MIGRATED, ("a", "b"))
