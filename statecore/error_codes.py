@@ -275,7 +275,6 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     ),
     "platform-unsupported": (Invalid, "The operation is not supported on this platform."),
     "position-damaged": (Corrupted, "The position of a store cannot be read."),
-    "position-header-invalid": (Corrupted, "A record announces a position in its headers and has none."),
     "process-forked": (
         Invalid,
         "RocksDB cannot be used in a process that was forked from one that had opened a database.",

@@ -15,7 +15,6 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
-from statecore.formats.position import encode_position
 from statecore.formats.rows.values import encode_value
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
@@ -331,7 +330,6 @@ def test_records_that_are_deleted_while_they_are_about_to_be_read_are_missed_by_
             StoreKind.KEY_VALUE,
             IsolationLevel.READ_COMMITTED,
             topic_id=None,
-            positions=False,
             stall_timeout=10,
         )
         with pytest.raises(Retryable, match="begins at 50 now"):
@@ -348,7 +346,6 @@ def test_the_consumer_says_when_nothing_comes_and_what_it_cannot_decompress(
         StoreKind.KEY_VALUE,
         IsolationLevel.READ_COMMITTED,
         topic_id=None,
-        positions=False,
         stall_timeout=1,
     )
     with raises(Retryable, "fetch-stalled"):
@@ -367,19 +364,3 @@ def test_topics_and_partitions_that_do_not_exist(
         restore(store, TopicPartition("no-such-topic", 0), cluster)
     with pytest.raises(NotFound, match="no partition 1"):
         restore(store, TopicPartition(changelog.topic, 1), cluster)
-
-
-def test_positions_are_taken_from_headers_when_asked_for(
-    broker: Broker, cluster: Cluster, changelog: TopicPartition, reader: RestoreReader, store: StateStore
-) -> None:
-    def seen(offset: int) -> tuple[tuple[str, bytes | None], ...]:
-        return (("v", b"\0"), ("c", encode_position({"in": {0: offset}}) + bytes(80)))
-
-    written = [Record(b"a", b"1", 0, None, seen(41)), Record(b"b", b"2", 0, None, seen(7)), Record(b"c", b"3")]
-    topics.produce(broker.bootstrap_servers, changelog.topic, written)
-    restore(store, changelog, cluster, RestoreSettings(reader=reader))
-    assert store.position == {}
-    store.commit({changelog: 0})
-    restore(store, changelog, cluster, RestoreSettings(reader=reader, positions=True))
-    with store.query_view() as view:
-        assert view.position == {"in": {0: 7}}

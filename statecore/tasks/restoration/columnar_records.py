@@ -6,19 +6,15 @@ import statecore.extras.pipeline
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.formats.key_value import put_on_timestamps
 from statecore.formats.kinds import StoreKind
-from statecore.formats.position import Position
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import Records
-from statecore.formats.rows.headers import decoded_headers, parse_headers
 from statecore.isolation import IsolationLevel
-from statecore.tasks.restoration.records import RestoredRows, log_start_moved, merge_position_header, unfit_record
+from statecore.tasks.restoration.records import RestoredRows, log_start_moved, unfit_record
 
 
 def read_rows(
@@ -28,13 +24,12 @@ def read_rows(
     isolation: IsolationLevel,
     *,
     topic_id: str | None,
-    positions: bool,
     stall_timeout: float,
 ) -> Iterator[RestoredRows]:
     """The rows of an offset range, batch by batch; the last one reaches the range's end."""
     partition, row = span.topic_partition, row_format(kind)
     reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=stall_timeout))
-    headers = row.needs_headers or positions
+    headers = row.needs_headers
     for batch in reader.read(span, isolation, headers=headers, topic_id=topic_id):
         _check_start(reader, span)
         records = Records(batch["key"], batch["value"], batch["timestamp"], batch["headers"] if headers else None)
@@ -50,7 +45,6 @@ def read_rows(
             ((key, value) for key, value in pairs if key is not None),
             len(keys) - keys.null_count,
             batch["offset"][-1].as_py() + 1,
-            _position(kind, records.headers) if positions else {},
         )
     _check_start(reader, span)
     yield RestoredRows((), 0, span.end)
@@ -60,11 +54,3 @@ def _check_start(reader: ChangelogReader, span: OffsetRange) -> None:
     moved = reader.statistics.log_start_moved_to
     if moved is not None:
         raise log_start_moved(span.topic_partition, moved)
-
-
-def _position(kind: StoreKind, headers: pa.Array | None) -> Position:
-    position: Position = {}
-    for block in headers.to_pylist() if headers is not None else ():
-        if block != b"\0":
-            merge_position_header(position, decoded_headers(kind, parse_headers(block)))
-    return position

@@ -11,12 +11,11 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
-from statecore.formats.position import Position
 from statecore.formats.rows.row import rows_of_record
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.tasks.restoration.preconditions import check_topic_id, topic_id_of
-from statecore.tasks.restoration.records import RestoredRows, log_start_moved, merge_position_header, unfit_record
+from statecore.tasks.restoration.records import RestoredRows, log_start_moved, unfit_record
 
 _POLL_MS = 200
 _MAX_RECORDS = 10_000
@@ -29,7 +28,6 @@ def read_rows(
     isolation: IsolationLevel,
     *,
     topic_id: str | None,
-    positions: bool,
     stall_timeout: float,
 ) -> Iterator[RestoredRows]:
     """As the columnar reader's: rows poll by poll. The consumer's position, which passes markers, tells the end."""
@@ -48,7 +46,7 @@ def read_rows(
             following = min(position, span.end)
             if following > at:
                 check_topic_id(partition, topic_id, topic_id_of(cluster, partition))
-                yield _rows(kind, partition, found, following, positions=positions)
+                yield _rows(kind, partition, found, following)
                 at, moved_at = following, time.monotonic()
             elif time.monotonic() - moved_at > stall_timeout:
                 raise _stalled(cluster, span, at, stall_timeout)
@@ -119,15 +117,10 @@ def _poll(consumer: Any, cluster: Cluster, partition: TopicPartition, at: int) -
         raise _unreachable(cluster, error) from error
 
 
-def _rows(
-    kind: StoreKind, partition: TopicPartition, records: list[Any], following: int, *, positions: bool
-) -> RestoredRows:
+def _rows(kind: StoreKind, partition: TopicPartition, records: list[Any], following: int) -> RestoredRows:
     rows: list[tuple[bytes, bytes | None]] = []
-    position: Position = {}
     records_with_key = 0
     for record in records:
-        if positions:
-            merge_position_header(position, record.headers)
         if record.key is None:
             continue
         records_with_key += 1
@@ -135,7 +128,7 @@ def _rows(
             rows += rows_of_record(kind, record.key, record.value, record.timestamp, record.headers)
         except Invalid as error:
             raise unfit_record(kind, partition, record.offset, f"does not fit ({error.what.rstrip('.')})") from error
-    return RestoredRows(rows, records_with_key, following, position)
+    return RestoredRows(rows, records_with_key, following)
 
 
 def _out_of_range(cluster: Cluster, partition: TopicPartition, at: int) -> StatecoreError:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from statecore.errors import Corrupted, Invalid, Retryable
+from statecore.errors import Invalid, Retryable
 from statecore.formats.kinds import StoreKind
-from statecore.formats.position import Position, decode_position, merge_position
-from statecore.formats.rows.headers import Header
 from statecore.formats.topic_partition import TopicPartition
-
-_VERSION_HEADER, _POSITION_HEADER = "v", "c"
 
 
 @dataclass(frozen=True)
@@ -22,24 +18,6 @@ class RestoredRows:
     rows: Iterable[tuple[bytes, bytes | None]]
     records: int  # number of records, without those that have no key
     next_offset: int  # everything below it is in these rows or in earlier ones
-    # offsets of input topics from the records' headers, where requested
-    position: Position = field(default_factory=dict)
-
-
-def merge_position_header(position: Position, headers: Iterable[Header]) -> None:
-    """Merge the position in a record's headers, written under ``__iq.consistency.offset.vector.enabled__``."""
-    found = dict(headers)  # the last of a name counts, as in Kafka Streams
-    version = found.get(_VERSION_HEADER)
-    if version != b"\0":
-        return
-    encoded = found.get(_POSITION_HEADER)
-    if encoded is None:
-        raise Corrupted(
-            "A record has the header v, which announces a position, and no header c.",
-            code="position-header-invalid",
-            action="Restore without positions.",
-        )
-    merge_position(position, decode_position(encoded))
 
 
 def unfit_record(kind: StoreKind, partition: TopicPartition, offset: int, why: str) -> Invalid:

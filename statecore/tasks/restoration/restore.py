@@ -27,7 +27,6 @@ from statecore.choices import enum_value
 from statecore.errors import Reason
 from statecore.extras import is_installed, require
 from statecore.formats.kinds import StoreKind
-from statecore.formats.position import offsets_of_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.metrics import NO_METRICS, Metrics, RestoreMetrics, Tags
@@ -77,8 +76,6 @@ class RestoreSettings:
         on_stale: what to do with a store that cannot be caught up.
         transaction_wait: seconds to wait for transactions that are open below the log's end.
         stall_timeout: seconds without progress after which the restore fails; what was committed stays.
-        positions: read the store's position from the headers that Kafka Streams writes under its internal setting
-            ``__iq.consistency.offset.vector.enabled__``; else the position is unchanged, as in Kafka Streams.
     """
 
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
@@ -86,7 +83,6 @@ class RestoreSettings:
     on_stale: OnStale = OnStale.REFUSE
     transaction_wait: float = 60.0
     stall_timeout: float = 60.0
-    positions: bool = False
 
     def __post_init__(self) -> None:
         for name, among in (("isolation", IsolationLevel), ("reader", RestoreReader), ("on_stale", OnStale)):
@@ -193,8 +189,6 @@ def _restore(
         with closing(_rows(cluster, plan, kind, settings)) as batches:
             for batch in batches:
                 transaction.put_all(batch.rows)
-                for seen, offset in offsets_of_position(batch.position).items():
-                    store.update_position(*seen, offset)
                 records += batch.records
                 progress.restored(batch.records)
                 if batch.next_offset > committed and (store.commit_requested or batch.next_offset == span.end):
@@ -250,7 +244,6 @@ def _rows(cluster: Cluster, plan: _Plan, kind: StoreKind, settings: RestoreSetti
         kind,
         settings.isolation,
         topic_id=plan.topic_id,
-        positions=settings.positions,
         stall_timeout=settings.stall_timeout,
     )
 

@@ -58,7 +58,6 @@ def read(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
             StoreKind.KEY_VALUE,
             IsolationLevel.READ_COMMITTED,
             topic_id=None,
-            positions=False,
             stall_timeout=0.0,
         )
     )
