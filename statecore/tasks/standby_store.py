@@ -209,22 +209,31 @@ class StandbyStore:
             raise
 
     def check_in_place(self) -> None:
-        """Refuse to continue a store of which a directory was deleted or replaced while it was open."""
-        for segment in self._databases:
-            path = self._path_of(segment)
-            try:
-                if file_id(path.stat()) == self._file_ids[segment]:
-                    continue
-            except FileNotFoundError:
-                pass
-            self._offset = None
-            raise Corrupted(
-                f"{path} was deleted or replaced while the store {self.name} was open.",
-                code="database-damaged",
-                action="Find out what deletes it: Kafka Streams and other programs must leave this directory alone.",
-                store=self.name,
-                path=str(path),
-            )
+        """Refuse to continue a store of which a directory was deleted or replaced while it was open.
+
+        The segments that are left lose their offsets: a later open would else continue them, without the lost rows.
+        """
+        lost = [segment for segment in self._databases if not self._is_in_place(segment)]
+        if not lost:
+            return
+        self._offset = None
+        for segment in self._databases.keys() - set(lost):
+            with suppress(StatecoreError):  # the error of what was lost says more
+                self._databases[segment].forget_offsets()
+        path = self._path_of(lost[0])
+        raise Corrupted(
+            f"{path} was deleted or replaced while the store {self.name} was open.",
+            code="database-damaged",
+            action="Find out what deletes it: Kafka Streams and other programs must leave this directory alone.",
+            store=self.name,
+            path=str(path),
+        )
+
+    def _is_in_place(self, segment: int | None) -> bool:
+        try:
+            return file_id(self._path_of(segment).stat()) == self._file_ids[segment]
+        except FileNotFoundError:
+            return False
 
     def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
         """Ingest runs, and commit the offset: everything before ``end`` is in the store then."""
