@@ -15,6 +15,10 @@ A store of a kind without segments is one database. Others have one for each seg
 - **A segment that had expired when the store was opened** was left by a kill, or the declared retention is too short.
   So it stays until the next rows come, as in Kafka Streams. Then it is kept aside instead of being deleted, and so are
   the other segments of that time when they expire.
+- **A segment that expires later** is deleted at once, also if the declared retention is too short. Nothing
+  distinguishes that from a normal expiry, and a week of segments of one hour is more than a hundred times the store.
+  Its rows are in the changelog, which by default keeps them a day longer than the application's own retention, so a
+  rebuild with the correct retention has them.
 
 The stream time is not on the disk: it is the greatest that was seen since the store was opened, or that of the newest
 segment's beginning.
