@@ -129,6 +129,7 @@ def _corrupted(source: str, why: str) -> Corrupted:
         action="Restore an intact copy, or delete the file; a store without another copy of its offset is then"
         " restored from the start of its changelog.",
         file=source,
+        why=why,
     )
 
 

@@ -7,8 +7,8 @@ halve the memory in use, all records, and every later one, are written to disk, 
 and values into contiguous buffers, converts values to rows of the store's kind, and writes the SST. Where the store has
 segments, it writes one SST for each, and none for those that have expired by the stream time so far.
 
-So a builder makes one run for each database. With :attr:`Overflow.CUT` it makes several, which overlap: applied in
-order, the later one wins.
+So a builder makes one run for each database. Of kinds with index rows, which are not written to disk, it makes several
+that overlap: applied in order, the later one wins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -53,13 +52,6 @@ class RunStatistics:
     expired: int = 0  # rows that were not written because their segment had expired by that time
 
 
-class Overflow(StrEnum):
-    """What a builder does when the keys exceed its budget."""
-
-    SPILL = "spill"  # Write all records to disk from then on, divided by key range, and make one run of them at the end
-    CUT = "cut"  # Write a run, and begin another, which overlaps it. Kinds with index rows always do this.
-
-
 class RunBuilder:
     """Last write per key, in key order, within a memory budget."""
 
@@ -75,7 +67,6 @@ class RunBuilder:
         store: str = "",
         start: int = 0,
         stream_time: int = -1,
-        overflow: Overflow = Overflow.SPILL,
     ) -> None:
         self._format = row_format(kind)
         if kind.is_versioned:
@@ -92,7 +83,8 @@ class RunBuilder:
         self._directory = directory
         self._budget = memory_budget
         self._base = base
-        self._overflow = overflow
+        # Whether it writes a run and begins another when the keys exceed the budget, instead of writing them to disk.
+        self._cuts = self._format.indexed
         self._ranges = RunRanges(start, RunOrigin(store, kind, changelog))
         self._files = 0
         self._records = self._null_keys = self._expired = 0
@@ -151,7 +143,7 @@ class RunBuilder:
         self._table.shrink()
         if self._table.bytes <= self._budget // 2:
             return
-        if self._overflow is Overflow.CUT or self._format.indexed:
+        if self._cuts:
             self._write_runs()
         else:
             self._null_keys += self._table.null_keys

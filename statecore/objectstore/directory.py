@@ -5,6 +5,7 @@ hard-linked to its final name, which either succeeds or finds an existing blob::
 
     <root>/<name>                    the blob
     <root>/~partial/<random>         in progress (no blob has such a name); leftovers of dead processes may be deleted
+    <root>/~partial/<name's hash>.…  the same of a pointer; who locks the pointer next deletes it
     <root>/~locks/<name's hash>      held while a pointer is replaced
 
 A file on the same file system is not copied, so local runs make no copies. :class:`Sharing` chooses what the file and
@@ -293,19 +294,32 @@ class DirectoryPointers(Pointers):
         path = self._root / checked_name(name)
         while True:
             with self._locked(name) as is_held:
+                self._fence(name)
                 now = self.read(name)
                 if (None if now is None else now.version) != expected:
                     return None
                 if self._replace(name, path, content, is_held):
                     return _version(content)
 
+    def _fence(self, name: str) -> None:
+        """Delete what earlier holders of the lock have not put in place: they died, or their lock file was deleted.
+
+        Such a writer may have checked its lock just before that. Its rename fails now, or came before the next read.
+        """
+        try:
+            for partial in (self._root / _PARTIAL).glob(f"{_hashed(name)}.*"):
+                partial.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._error("written", name, error) from error
+
     def _replace(self, name: str, path: Path, content: bytes, is_held: Callable[[], bool]) -> bool:
         """Replace a pointer durably; returns whether its lock was held until then.
 
         Raises:
-            Retryable: the lock was lost while the pointer was replaced.
+            Retryable: the lock was lost while the pointer was replaced. Another machine's listing of a shared directory
+                may be too old for :meth:`_fence`.
         """
-        partial = self._root / _PARTIAL / uuid.uuid4().hex
+        partial = self._root / _PARTIAL / f"{_hashed(name)}.{uuid.uuid4().hex}"
         try:
             make_directories(path.parent)
             make_directories(partial.parent)
@@ -313,11 +327,14 @@ class DirectoryPointers(Pointers):
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            give_to_owner(partial)
-            if not is_held():  # another process may have replaced the pointer since it was read
-                partial.unlink()
+            try:
+                give_to_owner(partial)
+                if not is_held():  # another process may have replaced the pointer since it was read
+                    partial.unlink()
+                    return False
+                partial.replace(path)
+            except FileNotFoundError:  # the next holder of the lock has deleted it
                 return False
-            partial.replace(path)
             for directory in (path.parent, *path.parent.parents):
                 if directory == self._root.parent:
                     sync_if_readable(directory)
@@ -341,7 +358,7 @@ class DirectoryPointers(Pointers):
     @contextmanager
     def _locked(self, name: str) -> Iterator[Callable[[], bool]]:
         """Lock a pointer; yields whether it is locked still, which it is not once the lock file was deleted."""
-        lock = self._root / _LOCKS / hashlib.sha256(name.encode()).hexdigest()
+        lock = self._root / _LOCKS / _hashed(name)
         with ExitStack() as opened:
             while True:
                 try:
@@ -374,6 +391,10 @@ class DirectoryPointers(Pointers):
             directory=str(self._root),
             **where,
         )
+
+
+def _hashed(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _version(content: bytes) -> str:

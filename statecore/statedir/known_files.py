@@ -72,8 +72,7 @@ def read_offset_file(file: Path) -> OffsetFileContent:
     try:
         return OffsetFileContent(read_offsets(file), exists=os.path.lexists(file))
     except StatecoreError as error:
-        why = error.what.removeprefix(f"{file} cannot be read: ").rstrip(".")
-        return OffsetFileContent({}, unreadable=why, damaged=isinstance(error, Corrupted))
+        return OffsetFileContent({}, unreadable=error.context["why"], damaged=isinstance(error, Corrupted))
 
 
 def _meaning(file: Path) -> tuple[str, bool]:

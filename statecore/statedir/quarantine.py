@@ -7,6 +7,7 @@ moved into a task directory of its own, at its relative path.
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,12 @@ _LOG = logging.getLogger(__name__)
 
 KEPT_MS = 7 * 86_400_000
 """Default retention of quarantined directories: a week."""
+
+_EARLIEST_MS = 1_767_225_600_000
+"""2026-01-01, before the first release: a clock that shows an earlier time is wrong."""
+
+_TOLERANCE_MS = 3_600_000
+"""How much later than the time of a quarantine its files may have been written: callers read the clock earlier."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +107,49 @@ def quarantined(directory: StateDirectory, under: str) -> list[Quarantined]:
 
 
 def delete_expired(directory: StateDirectory, under: str, now_ms: int, keep_ms: int = KEPT_MS) -> None:
-    """Delete quarantined directories older than ``keep_ms``; failures are logged. Raises ``Fenced``."""
+    """Delete quarantined directories older than ``keep_ms``; failures are logged. Raises ``Fenced``.
+
+    One whose time is of a clock that was behind gets the present time instead, and is kept from now on.
+    """
     for one in quarantined(directory, under):
         if now_ms - one.at_ms > keep_ms:
             try:
-                delete_quarantined(directory, one)
+                if not _restamped(directory, one, under, now_ms):
+                    delete_quarantined(directory, one)
             except Fenced:
                 raise
             except StatecoreError as error:
                 _LOG.warning("An expired quarantined directory could not be deleted: %s", error)
+
+
+def was_clock_behind(path: Path, at_ms: int, now_ms: int) -> bool:
+    """Whether the time at which a directory was quarantined or replaced is too early to be true, and now is not.
+
+    Its files cannot have been written later. Only files count, because a partial deletion changes directories.
+    """
+    if at_ms < _EARLIEST_MS <= now_ms:
+        return True
+    for parent, _, files in os.walk(path):
+        for name in files:
+            written_ms = (Path(parent) / name).lstat().st_mtime_ns // 1_000_000
+            if at_ms + _TOLERANCE_MS < written_ms <= now_ms:
+                return True
+    return False
+
+
+def _restamped(directory: StateDirectory, one: Quarantined, under: str, now_ms: int) -> bool:
+    """Give a directory the present time if its own is of a clock that was behind; returns whether it was."""
+    directory.check_locked()
+    try:
+        if not was_clock_behind(one.path, one.at_ms, now_ms):
+            return False
+        one.path.rename(_place(directory, one.task, under, now_ms).path)
+        sync_file(one.path.parent)
+    except OSError as error:
+        raise system_error(
+            error, f"{one.path} could not be kept longer", action=RUN_AS_APPLICATION, path=str(one.path)
+        ) from error
+    return True
 
 
 def delete_quarantined(directory: StateDirectory, one: Quarantined) -> None:

@@ -76,4 +76,5 @@ def _failed(what: str, file: Path, error: OSError) -> StatecoreError:
         f"{file} cannot be {what}",
         action="Check that the directory exists and that this user may read and write it.",
         file=str(file),
+        why=error.strerror or str(error),
     )

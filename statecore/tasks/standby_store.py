@@ -15,6 +15,10 @@ A store of a kind without segments is one database. Others have one for each seg
 - **A segment that had expired when the store was opened** was left by a kill, or the declared retention is too short.
   So it stays until the next rows come, as in Kafka Streams. Then it is kept aside instead of being deleted, and so are
   the other segments of that time when they expire.
+- **A segment that expires later** is deleted at once, also if the declared retention is too short. Nothing
+  distinguishes that from a normal expiry, and a week of segments of one hour is more than a hundred times the store.
+  Its rows are in the changelog, which by default keeps them a day longer than the application's own retention, so a
+  rebuild with the correct retention has them.
 
 The stream time is not on the disk: it is the greatest that was seen since the store was opened, or that of the newest
 segment's beginning.
@@ -209,22 +213,31 @@ class StandbyStore:
             raise
 
     def check_in_place(self) -> None:
-        """Refuse to continue a store of which a directory was deleted or replaced while it was open."""
-        for segment in self._databases:
-            path = self._path_of(segment)
-            try:
-                if file_id(path.stat()) == self._file_ids[segment]:
-                    continue
-            except FileNotFoundError:
-                pass
-            self._offset = None
-            raise Corrupted(
-                f"{path} was deleted or replaced while the store {self.name} was open.",
-                code="database-damaged",
-                action="Find out what deletes it: Kafka Streams and other programs must leave this directory alone.",
-                store=self.name,
-                path=str(path),
-            )
+        """Refuse to continue a store of which a directory was deleted or replaced while it was open.
+
+        The segments that are left lose their offsets: a later open would else continue them, without the lost rows.
+        """
+        lost = [segment for segment in self._databases if not self._is_in_place(segment)]
+        if not lost:
+            return
+        self._offset = None
+        for segment in self._databases.keys() - set(lost):
+            with suppress(StatecoreError):  # the error of what was lost says more
+                self._databases[segment].forget_offsets()
+        path = self._path_of(lost[0])
+        raise Corrupted(
+            f"{path} was deleted or replaced while the store {self.name} was open.",
+            code="database-damaged",
+            action="Find out what deletes it: Kafka Streams and other programs must leave this directory alone.",
+            store=self.name,
+            path=str(path),
+        )
+
+    def _is_in_place(self, segment: int | None) -> bool:
+        try:
+            return file_id(self._path_of(segment).stat()) == self._file_ids[segment]
+        except FileNotFoundError:
+            return False
 
     def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
         """Ingest runs, and commit the offset: everything before ``end`` is in the store then."""

@@ -17,7 +17,6 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
 from statecore.images.linked_bases import ImageBase, ImageBases
 from statecore.images.model import BaseDatabases
-from statecore.images.runs import Overflow, RunBuilder
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.placement import apply_placement
@@ -29,6 +28,7 @@ from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, World
 from tests.harness.verify_image import verify_image
+from tests.unit.images.changelog import CuttingRunBuilder
 
 pytestmark = pytest.mark.integration
 
@@ -64,13 +64,12 @@ def test_kafka_streams_resumes_from_an_advanced_directory_and_rewrites_nothing(
             at = tmp_path / f"{task}.{store}"
             (at / "runs").mkdir(parents=True)
             # One batch a run, so that there are more than Kafka Streams leaves alone.
-            builder = RunBuilder(
+            builder = CuttingRunBuilder(
                 StoreKind(kind),
                 at / "runs",
                 base=BaseDatabases.ALL,
                 start=start,
                 memory_budget=1,
-                overflow=Overflow.CUT,
             )
             reader = ChangelogReader(cluster, ReaderOptions())
             for batch in reader.read(OffsetRange(*changelog, start, end), IsolationLevel.READ_COMMITTED):

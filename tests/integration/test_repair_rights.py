@@ -121,7 +121,8 @@ def test_files_that_the_application_may_not_use_end_its_start_until_they_are_giv
         assert harmed.reopen() == (right, 0)
         if harm is _of_root:  # a week later the application's user may not delete what was root's
             then = time.time() - 8 * 86_400
-            os.utime(was.parent, (then, then))
+            for path in (was.parent, *was.rglob("*")):
+                os.utime(path, (then, then))
             done = _as_user(user, harmed, "--apply")
             assert (done.returncode, was.is_dir()) == (0, True), done.stderr
             run_repair(_request(harmed), InProcessEngine())

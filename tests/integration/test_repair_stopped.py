@@ -166,7 +166,7 @@ def test_all_rebuilds_of_a_repair_share_workers_that_are_started_once(damaged: D
 
 def _a_week_later(application: Path) -> None:
     then = time.time() - 8 * 86_400
-    for path in (application / ".statecore" / "replaced").iterdir():
+    for path in (application / ".statecore" / "replaced").rglob("*"):
         os.utime(path, (then, then))
 
 

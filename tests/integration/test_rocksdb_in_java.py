@@ -9,10 +9,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
 from statecore.images.model import BaseDatabases
-from statecore.images.runs import Overflow, RunBuilder
 from tests.harness.case_selection import one_of
 from tests.harness.streams import StreamsJvm
-from tests.unit.images.changelog import Record, batches, expected_rows
+from tests.unit.images.changelog import CuttingRunBuilder, Record, batches, expected_rows
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +69,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("rows_in_a_run", one_of([160, 480]))
 def test_kafka_streams_rocksdb_reads_an_image(jvm: StreamsJvm, tmp_path: Path, rows_in_a_run: int) -> None:
-    builder = RunBuilder(KIND, tmp_path, memory_budget=1, base=BaseDatabases.NONE, overflow=Overflow.CUT)
+    builder = CuttingRunBuilder(KIND, tmp_path, memory_budget=1, base=BaseDatabases.NONE)
     for batch in batches(RECORDS, rows_in_a_run):
         builder.add(batch)
     runs = builder.finish()

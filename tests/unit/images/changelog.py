@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
+from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
 
 Record = tuple[bytes | None, bytes | None]
+
+
+class CuttingRunBuilder(RunBuilder):
+    """Makes several runs of any kind, which overlap, as users' builders do of kinds with index rows."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._cuts = True
 
 
 def timestamp_of(offset: int) -> int:

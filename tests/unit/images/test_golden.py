@@ -19,11 +19,12 @@ from statecore.formats.segments import Segmentation, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, Image, Run
-from statecore.images.runs import Overflow, RunBuilder
+from statecore.images.runs import RunBuilder
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.golden import make
 from tests.harness import feeds
 from tests.harness.directory import read_database
+from tests.unit.images.changelog import CuttingRunBuilder
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("*.json"))
 EVERY = pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
@@ -133,11 +134,10 @@ def build(directory: Path, golden: dict[str, Any], ranges: Sequence[tuple[int, i
         if kind.is_versioned:
             builder = VersionRunBuilder(at, memory_budget=1, changelog=changelog)
         else:
-            builder = RunBuilder(
+            builder = CuttingRunBuilder(
                 kind,
                 at,
                 memory_budget=1,
-                overflow=Overflow.CUT,
                 base=BaseDatabases(all_databases=number > 0),
                 start=golden["records"][start]["offset"],
                 segmentation=segmentation,

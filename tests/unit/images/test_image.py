@@ -16,7 +16,6 @@ from statecore.images import image
 from statecore.images.digest import EMPTY
 from statecore.images.image import build_image
 from statecore.images.model import ROW_VERSION, BaseDatabases, Run, StoreDigest
-from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.universal_compaction import sorted_runs
 from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -24,7 +23,7 @@ from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
-from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
+from tests.unit.images.changelog import CuttingRunBuilder, Record, batches, expected_rows, stored_rows
 from tests.unit.images.test_universal_compaction import as_they_are
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
@@ -37,7 +36,7 @@ RECORDS: list[Record] = [
 def runs_of(path: Path, records: list[Record] = RECORDS, *, rows: int = 6000) -> list[Run]:
     """One run for each batch of ``rows`` records, so that they overlap when there is more than one."""
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, base=BaseDatabases.NONE, overflow=Overflow.CUT)
+    builder = CuttingRunBuilder(KIND, path, memory_budget=1, base=BaseDatabases.NONE)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()

@@ -19,13 +19,13 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases, link_base
 from statecore.images.model import BaseDatabases, Image, RunFile, RunFormat, RunOrigin
-from statecore.images.runs import Overflow, RunBuilder
+from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb.options import data_options, offsets_options
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
 from tests.harness.verify_image import verify_image
-from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
+from tests.unit.images.changelog import CuttingRunBuilder, Record, batches, expected_rows, stored_rows
 from tests.unit.images.test_image import flip
 from tests.unit.images.test_segmented_image import KIND as WINDOW
 from tests.unit.images.test_segmented_image import SEGMENTATION, WRITES, Write, batch, window_key
@@ -39,7 +39,7 @@ RECORDS: list[Record] = [
 
 def runs_of(path: Path, start: int, end: int, *, base: BaseDatabases, rows: int = 6000) -> list[RunFile]:
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, overflow=Overflow.CUT, base=base, start=start)
+    builder = CuttingRunBuilder(KIND, path, memory_budget=1, base=base, start=start)
     for part in batches(RECORDS, rows):
         whole = part.filter(pc_between(part, start, end))
         if whole.num_rows:
@@ -331,17 +331,15 @@ def read(
     ranges: list[list[Write]],
     below: list[BaseDatabases],
     budget: int = 1 << 20,
-    overflow: Overflow = Overflow.CUT,
 ) -> list[list[RunFile]]:
     """The runs of each range; the stream time goes from one to the next."""
     found, stream_time, first = [], -1, 0
     for number, writes in enumerate(ranges):
         (path / str(number)).mkdir(parents=True)
-        builder = RunBuilder(
+        builder = CuttingRunBuilder(
             WINDOW,
             path / str(number),
             memory_budget=budget,
-            overflow=overflow,
             base=below[number],
             segmentation=SEGMENTATION,
             start=first,
@@ -379,7 +377,7 @@ def test_windows_advanced_range_by_range_are_those_read_at_once(
     for number, end in enumerate(ends):
         start = end - len(ranges[number])
         (path / f"runs-{number}").mkdir()
-        builder = RunBuilder(
+        builder = CuttingRunBuilder(
             WINDOW,
             path / f"runs-{number}",
             memory_budget=budget,

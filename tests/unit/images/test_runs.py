@@ -14,10 +14,11 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
 from statecore.images.model import BaseDatabases, RunOrigin
-from statecore.images.runs import Overflow, RunBuilder
+from statecore.images.runs import RunBuilder
 from tests.harness.reference_digest import digest_of
-from tests.unit.images.changelog import Record, batch, batches, expected_rows, stored_rows
+from tests.unit.images.changelog import CuttingRunBuilder, Record, batch, batches, expected_rows, stored_rows
 
+BUILDERS = [RunBuilder, CuttingRunBuilder]
 KINDS = [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE]
 CHANGELOG = TopicPartition("app-store-changelog", 0)
 
@@ -33,11 +34,17 @@ def build(path: Path, kind: StoreKind, records: list[Record], rows: int, budget:
 
 
 def measured(
-    path: Path, kind: StoreKind, records: list[Record], rows: int, budget: int, **options: Any
+    path: Path,
+    kind: StoreKind,
+    records: list[Record],
+    rows: int,
+    budget: int,
+    maker: type[RunBuilder] = RunBuilder,
+    **options: Any,
 ) -> tuple[RunBuilder, int]:
     """A builder with all records, and the most bytes of Arrow buffers that it held between two batches."""
     path.mkdir(parents=True)
-    builder = RunBuilder(kind, path, memory_budget=budget, **{"base": BaseDatabases.NONE, **options})
+    builder = maker(kind, path, memory_budget=budget, **{"base": BaseDatabases.NONE, **options})
     before, peak = pa.total_allocated_bytes(), 0
     for start in range(0, len(records), rows):
         builder.add(batch(records[start : start + rows], start))
@@ -52,7 +59,7 @@ def measured(
     budget=st.sampled_from([1, 30_000, 40_000, 1 << 20]),
     kind=st.sampled_from(KINDS),
     keep=st.booleans(),
-    overflow=st.sampled_from(Overflow),
+    maker=st.sampled_from(BUILDERS),
 )
 def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
     tmp_path_factory: pytest.TempPathFactory,
@@ -61,15 +68,13 @@ def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
     budget: int,
     kind: StoreKind,
     keep: bool,
-    overflow: Overflow,
+    maker: type[RunBuilder],
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
-    builder = build(
-        path / "runs", kind, records, rows, budget, base=BaseDatabases(all_databases=keep), overflow=overflow
-    )
+    builder = build(path / "runs", kind, records, rows, budget, base=BaseDatabases(all_databases=keep), maker=maker)
     runs = builder.finish()
     image = build_image(path / "image", kind, runs, {CHANGELOG: len(records)})
-    assert len(runs) <= 1 or overflow is Overflow.CUT
+    assert len(runs) <= 1 or maker is CuttingRunBuilder
     expected = expected_rows(kind, records)
     assert stored_rows(path / "image", kind) == sorted(expected.items())
     assert image.rows == len(expected)
@@ -87,13 +92,15 @@ def test_what_a_small_budget_does_not_hold_becomes_one_run_all_the_same_or_many_
     (spilled,) = build(tmp_path / "spilled", KINDS[0], records, 100, 1).finish()
     assert spilled.sha256 == one.sha256
     assert [file.name for file in (tmp_path / "spilled").iterdir()] == ["run-00000.sst"]
-    assert len(build(tmp_path / "many", KINDS[0], records, 100, 1, overflow=Overflow.CUT).finish()) == 50
+    assert len(build(tmp_path / "many", KINDS[0], records, 100, 1, maker=CuttingRunBuilder).finish()) == 50
 
 
-@pytest.mark.parametrize("overflow", Overflow)
-def test_records_without_a_key_are_counted_before_the_runs_are_finished(tmp_path: Path, overflow: Overflow) -> None:
+@pytest.mark.parametrize("maker", BUILDERS)
+def test_records_without_a_key_are_counted_before_the_runs_are_finished(
+    tmp_path: Path, maker: type[RunBuilder]
+) -> None:
     records: list[Record] = [(None if number % 10 == 9 else b"%d" % number, b"x" * 50) for number in range(1000)]
-    builder = build(tmp_path / "runs", KINDS[0], records, 100, 1, overflow=overflow)
+    builder = build(tmp_path / "runs", KINDS[0], records, 100, 1, maker=maker)
     assert builder.statistics.null_keys == 100
     builder.finish()
     assert builder.statistics.null_keys == 100
@@ -140,7 +147,7 @@ def test_a_run_is_the_same_bytes_whatever_the_budget(tmp_path: Path, kind: Store
 def test_overwritten_values_are_dropped_before_a_run_is_cut(tmp_path: Path) -> None:
     # A few hot keys with large values: what survives is small, so nothing has to be cut whatever comes in.
     records: list[Record] = [(b"key-%d" % (number % 10), bytes([number % 256]) * 1000) for number in range(5000)]
-    builder, peak = measured(tmp_path / "runs", KINDS[1], records, 50, 400_000, overflow=Overflow.CUT)
+    builder, peak = measured(tmp_path / "runs", KINDS[1], records, 50, 400_000, maker=CuttingRunBuilder)
     (run,) = builder.finish()
     assert peak < 500_000
     assert run.rows == 10
@@ -151,7 +158,7 @@ def test_a_batch_is_let_go_even_if_one_of_its_rows_still_counts(tmp_path: Path) 
     records: list[Record] = []
     for number in range(100):
         records += [(b"once-%d" % number, b"x")] + [(b"hot-%d" % hot, bytes([number]) * 1000) for hot in range(20)]
-    builder, peak = measured(tmp_path / "runs", KINDS[0], records, 21, 200_000, overflow=Overflow.CUT)
+    builder, peak = measured(tmp_path / "runs", KINDS[0], records, 21, 200_000, maker=CuttingRunBuilder)
     (run,) = builder.finish()
     assert peak < 300_000
     assert run.digest == digest_of(expected_rows(KINDS[0], records).items())
@@ -159,7 +166,7 @@ def test_a_batch_is_let_go_even_if_one_of_its_rows_still_counts(tmp_path: Path) 
 
 def test_a_delete_reaches_the_rows_of_an_earlier_run(tmp_path: Path) -> None:
     records: list[Record] = [(b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", None)]
-    runs = build(tmp_path / "runs", KINDS[0], records, 2, 1, overflow=Overflow.CUT).finish()
+    runs = build(tmp_path / "runs", KINDS[0], records, 2, 1, maker=CuttingRunBuilder).finish()
     assert [(run.rows, run.deletes) for run in runs] == [(2, 0), (0, 2)]
     image = build_image(tmp_path / "image", KINDS[0], runs, {CHANGELOG: 3})
     assert stored_rows(tmp_path / "image", KINDS[0]) == [(b"b", b"2")]
@@ -219,14 +226,13 @@ def test_batches_may_have_further_columns(tmp_path: Path) -> None:
 
 
 def test_a_run_says_which_store_and_partition_its_rows_are_of(tmp_path: Path) -> None:
-    builder = RunBuilder(
+    builder = CuttingRunBuilder(
         KINDS[1],
         tmp_path,
         base=BaseDatabases.NONE,
         changelog=CHANGELOG,
         store="counts",
         memory_budget=1,
-        overflow=Overflow.CUT,
     )
     for part in batches([(b"a", b"1"), (b"b", b"2")], 1):
         builder.add(part)

@@ -17,14 +17,13 @@ from statecore.images.digest import EMPTY, StoreDigest, digest_rows
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.merge_reader import MergeLimits
 from statecore.images.model import BaseDatabases, Run, RunFormat
-from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import known_digest, merged_digest, overlapping
 from statecore.images.universal_compaction import sorted_runs
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.case_selection import one_of
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
-from tests.unit.images.changelog import Record, batch, batches, expected_rows
+from tests.unit.images.changelog import CuttingRunBuilder, Record, batch, batches, expected_rows
 from tests.unit.images.sst_files import Rows, files_of, written
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -153,7 +152,7 @@ RECORDS: list[Record] = [
 
 def runs_of(path: Path, kind: StoreKind, records: list[Record], rows: int) -> list[Run]:
     path.mkdir(parents=True)
-    builder = RunBuilder(kind, path, memory_budget=1, base=BaseDatabases.NONE, overflow=Overflow.CUT)
+    builder = CuttingRunBuilder(kind, path, memory_budget=1, base=BaseDatabases.NONE)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()
@@ -172,11 +171,10 @@ def test_an_image_says_what_its_verification_finds(tmp_path: Path, kind: StoreKi
 def test_an_image_of_windows_says_what_its_verification_finds(tmp_path: Path) -> None:
     kind, segmentation = StoreKind.TIMESTAMPED_WINDOW, Segmentation(retention_ms=1000, interval_ms=500)
     (tmp_path / "runs").mkdir()
-    builder = RunBuilder(
+    builder = CuttingRunBuilder(
         kind,
         tmp_path / "runs",
         memory_budget=1,
-        overflow=Overflow.CUT,
         base=BaseDatabases.ALL,
         segmentation=segmentation,
     )

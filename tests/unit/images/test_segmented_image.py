@@ -16,11 +16,12 @@ from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, Image, Run
-from statecore.images.runs import Overflow, RunBuilder
+from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
+from tests.unit.images.changelog import CuttingRunBuilder
 
 CHANGELOG = TopicPartition("app-w-changelog", 3)
 SEGMENTATION = Segmentation(retention_ms=100, interval_ms=50)
@@ -45,18 +46,17 @@ def batch(writes: list[Write], first: int = 0) -> pa.RecordBatch:
 
 
 def read_ranges(
-    directory: Path, ranges: list[list[Write]], budget: int = 1 << 20, overflow: Overflow = Overflow.SPILL
+    directory: Path, ranges: list[list[Write]], budget: int = 1 << 20, maker: type[RunBuilder] = RunBuilder
 ) -> tuple[list[Run], int, int]:
     """The runs of all ranges, the stream time over them, and the rows that the builders left out."""
     runs: list[Run] = []
     stream_time, expired, first = -1, 0, 0
     for number, writes in enumerate(ranges):
         (directory / str(number)).mkdir(parents=True)
-        builder = RunBuilder(
+        builder = maker(
             KIND,
             directory / str(number),
             memory_budget=budget,
-            overflow=overflow,
             base=BaseDatabases(all_databases=number > 0),
             start=first,
             segmentation=SEGMENTATION,
@@ -92,12 +92,16 @@ WRITES = st.lists(
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(WRITES, min_size=1, max_size=3), st.sampled_from([1, 1 << 20]), st.sampled_from(Overflow))
+@given(
+    st.lists(WRITES, min_size=1, max_size=3),
+    st.sampled_from([1, 1 << 20]),
+    st.sampled_from([RunBuilder, CuttingRunBuilder]),
+)
 def test_the_live_rows_of_any_ranges_are_those_of_a_dict(
-    tmp_path_factory: pytest.TempPathFactory, ranges: list[list[Write]], budget: int, overflow: Overflow
+    tmp_path_factory: pytest.TempPathFactory, ranges: list[list[Write]], budget: int, maker: type[RunBuilder]
 ) -> None:
     path = tmp_path_factory.mktemp("windows")
-    runs, stream_time, left_out = read_ranges(path / "runs", ranges, budget, overflow)
+    runs, stream_time, left_out = read_ranges(path / "runs", ranges, budget, maker)
     image = build(path / "image", runs, stream_time)
     writes = [write for one in ranges for write in one]
     assert stream_time == max((start for _, start, _ in writes), default=-1)

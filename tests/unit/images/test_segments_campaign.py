@@ -25,10 +25,11 @@ from statecore.formats.segments import Segmentation, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, Image, Run
-from statecore.images.runs import Overflow, RunBuilder
+from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
+from tests.unit.images.changelog import CuttingRunBuilder
 
 CHANGELOG = TopicPartition("app-s-changelog", 3)
 KINDS = sorted({*WINDOWED_KINDS, StoreKind.GRACE_BUFFER})
@@ -58,7 +59,7 @@ class History:
     retention: int
     interval: int | None
     budget: int
-    overflow: Overflow
+    maker: type[RunBuilder]
 
 
 # ---- the changelog
@@ -188,11 +189,10 @@ def built(
     stream_time, offset = -1, 0
     for number, batches in enumerate(history.ranges):
         (directory / f"range-{number}").mkdir()
-        builder = RunBuilder(
+        builder = history.maker(
             kind,
             directory / f"range-{number}",
             memory_budget=history.budget,
-            overflow=history.overflow,
             base=BaseDatabases(all_databases=number > 0),
             start=offset,
             segmentation=segmentation,
@@ -265,7 +265,11 @@ def histories(draw: Callable[..., Any]) -> History:
     )
     ranges = draw(st.lists(st.lists(st.lists(entry, max_size=6), max_size=4), min_size=1, max_size=4))
     return History(
-        ranges, retention, interval, draw(st.sampled_from((1, 20_000, 1 << 20))), draw(st.sampled_from(Overflow))
+        ranges,
+        retention,
+        interval,
+        draw(st.sampled_from((1, 20_000, 1 << 20))),
+        draw(st.sampled_from([RunBuilder, CuttingRunBuilder])),
     )
 
 

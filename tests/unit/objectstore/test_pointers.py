@@ -13,6 +13,7 @@ from typing import IO
 import pytest
 
 from statecore.errors import Invalid, Retryable
+from statecore.objectstore import directory
 from statecore.objectstore.directory import DirectoryPointers
 from statecore.objectstore.pointers import Pointers, PointerValue
 from tests.harness.raising import raises
@@ -166,6 +167,60 @@ def test_a_swap_whose_lock_file_is_deleted_as_it_replaces_the_pointer_is_of_unkn
     monkeypatch.setattr(Path, "replace", delete_before)
     with raises(Retryable, "write-outcome-unknown", pointer="head"):
         DirectoryPointers(tmp_path).swap("head", b"second", first)
+
+
+@pytest.mark.parametrize("stalls_in", ["replace", "chown"])
+def test_a_swap_that_stalls_after_the_last_check_of_its_lock_file_does_not_undo_that_of_the_next_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stalls_in: str
+) -> None:
+    first = swapped(tmp_path)
+    won: list[str | None] = []
+
+    def stall() -> None:
+        if not won:
+            won.append(None)
+            delete_locks(tmp_path)
+            won[0] = DirectoryPointers(tmp_path).swap("head", b"second", first)
+
+    replace, give = Path.replace, directory.give_to_owner
+
+    def replaced(path: Path, target: Path) -> Path:
+        stall()
+        return replace(path, target)
+
+    def given(path: Path) -> None:
+        if path.parent.name == "~partial":
+            stall()
+        give(path)
+
+    if stalls_in == "replace":
+        monkeypatch.setattr(Path, "replace", replaced)
+    else:
+        monkeypatch.setattr(directory, "give_to_owner", given)
+    assert DirectoryPointers(tmp_path).swap("head", b"third", first) is None
+    assert won[0] is not None
+    assert DirectoryPointers(tmp_path).read("head") == (b"second", won[0])
+    assert not list((tmp_path / "~partial").iterdir())
+
+
+def test_what_a_killed_swap_has_left_is_deleted_by_the_next_of_that_pointer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(path: Path, target: Path) -> Path:
+        raise Killed
+
+    first = swapped(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(Killed):
+            DirectoryPointers(tmp_path).swap("head", b"second", first)
+    assert DirectoryPointers(tmp_path).swap("other", b"first", None)
+    assert len(list((tmp_path / "~partial").iterdir())) == 1
+    assert DirectoryPointers(tmp_path).swap("head", b"third", first)
+    assert not list((tmp_path / "~partial").iterdir())
 
 
 def delete_locks(root: Path) -> None:

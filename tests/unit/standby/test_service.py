@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Event
@@ -47,9 +48,11 @@ class TwoPartitions(OnePartition):
 def test_corrupt_copies_and_unused_bases_expire_without_a_group(tmp_path: Path) -> None:
     spec = tmp_path / "stores.json"
     spec.write_text(json.dumps(SPEC))
-    old = tmp_path / "app" / ".statecore" / "corrupt" / "0_0@1000"
+    days_ago = time.time() - 8 * 86_400
+    old = tmp_path / "app" / ".statecore" / "corrupt" / f"0_0@{int(days_ago * 1000)}"
     old.mkdir(parents=True)
     (old / "file").write_text("x")
+    os.utime(old / "file", (days_ago, days_ago))
     base = tmp_path / "app" / ".statecore" / "standby" / "0_1" / "base"
     base.mkdir(parents=True)
     os.utime(base, (1000, 1000))
@@ -57,7 +60,7 @@ def test_corrupt_copies_and_unused_bases_expire_without_a_group(tmp_path: Path) 
     stop.set()
     done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",), timeout=0.5), stop)
     assert [task.task for task in done.tasks] == ["0_0"]
-    assert not old.exists()
+    assert not list(old.parent.iterdir())
     assert not base.exists()
 
 

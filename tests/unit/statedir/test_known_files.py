@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import StoreSpec
 from statecore.statedir.known_files import foreign_files, is_database_file, read_offset_file, unlogged_files
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.directory import CONFIG_FILE
 from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -35,12 +37,19 @@ def test_other_names_are_not(name: str) -> None:
     assert not is_database_file(name)
 
 
-def test_the_reason_for_an_unreadable_file_does_not_name_it_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", [True, False])
+def test_the_reason_for_an_unreadable_file_is_that_of_the_error(tmp_path: Path, damaged: bool) -> None:
     file = tmp_path / ".checkpoint"
-    file.write_text("0\n")
+    if damaged:
+        file.write_text("0\n")
+    else:
+        file.mkdir()
+    with pytest.raises(Corrupted if damaged else Invalid) as raised:
+        read_offsets(file)
     read = read_offset_file(file)
-    assert read.damaged
-    assert read.unreadable.startswith("it has 1 lines")
+    assert read.damaged is damaged
+    assert read.unreadable == raised.value.context["why"]
+    assert str(file) not in read.unreadable
 
 
 def test_a_missing_directory_has_no_files(tmp_path: Path) -> None:

@@ -53,6 +53,37 @@ def test_only_what_has_lain_there_long_enough_is_deleted(directory: StateDirecto
     assert quarantined(directory, STALE) == [young]
 
 
+NOW = 1_790_000_000_000
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("stamp", "written"),
+    [(60_000, 60_000), (NOW - 40 * DAY, NOW - 30 * DAY), (NOW - 8 * DAY, NOW - 7 * DAY)],
+    ids=["all in 1970", "a month behind", "a day behind"],
+)
+def test_what_a_clock_stamped_that_was_behind_is_kept_for_its_whole_time(
+    directory: StateDirectory, stamp: int, written: int
+) -> None:
+    file = put(directory, "0_1", "rocksdb/plain") / "CURRENT"
+    os.utime(file, ns=(written * 1_000_000,) * 2)
+    quarantine_task(directory, "0_1", STALE, stamp)
+    for now, expected in ((NOW, NOW), (NOW + KEPT_MS, NOW), (NOW + KEPT_MS + 1, None)):
+        delete_expired(directory, STALE, now)
+        assert [one.at_ms for one in quarantined(directory, STALE)] == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("written", [NOW - 8 * DAY + 1000, NOW + DAY], ids=["while it was moved", "in the future"])
+def test_times_of_files_that_are_no_proof_of_a_wrong_clock_keep_nothing(
+    directory: StateDirectory, written: int
+) -> None:
+    file = put(directory, "0_1", "rocksdb/plain") / "CURRENT"
+    os.utime(file, ns=(written * 1_000_000,) * 2)
+    quarantine_task(directory, "0_1", STALE, NOW - 8 * DAY)
+    delete_expired(directory, STALE, NOW)
+    assert not quarantined(directory, STALE)
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EACCES])
 def test_what_cannot_be_deleted_is_no_reason_to_stop(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch, number: int

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -85,6 +86,18 @@ def test_what_was_replaced_is_kept_for_a_week_if_that_is_asked_for(directory: St
     assert rows(kept / "0_0") == 3
     now = kept.stat().st_mtime
     for days, there in ((6.9, True), (7.1, False)):
+        with directory.lock():
+            recover(directory, clock=lambda days=days: now + days * 86_400)
+        assert kept.exists() is there
+
+
+def test_what_was_replaced_while_the_clock_was_wrong_is_kept_for_a_week_by_the_right_one(
+    directory: StateDirectory,
+) -> None:
+    kept = exchanged(directory, "0_0", keeps=True)
+    now = kept.stat().st_mtime
+    os.utime(kept, (60, 60))
+    for days, there in ((0.1, True), (7.0, True), (7.2, False)):
         with directory.lock():
             recover(directory, clock=lambda days=days: now + days * 86_400)
         assert kept.exists() is there
@@ -203,7 +216,9 @@ def test_copies_kept_by_another_user_stay_and_stop_no_job(directory: StateDirect
         kept = application / ".statecore" / "replaced" / "placement-of-root"
         (kept / "0_0").mkdir(parents=True)
         (kept / "0_0" / ".checkpoint").write_text("0\n0\n")
-        os.utime(kept, (0, 0))
+        long_ago = (time.time() - 8 * 86_400,) * 2
+        os.utime(kept / "0_0" / ".checkpoint", long_ago)
+        os.utime(kept, long_ago)
         os.chown(application / ".statecore", user.uid, user.uid)
         command = user.command(sys.executable, "-c", _JOB, str(state_dir))
         before = fingerprint(application / "0_0")
@@ -215,7 +230,7 @@ def test_copies_kept_by_another_user_stay_and_stop_no_job(directory: StateDirect
             assert ("PlacementOutcome.PLACED" in done.stdout) is not closed
             assert (fingerprint(application / "0_0") == before) is closed
             os.chown(kept.parent, user.uid, user.uid)
-            os.utime(kept, (0, 0))
+            os.utime(kept, long_ago)
         os.chown(kept, user.uid, user.uid)
         os.chown(kept / "0_0", user.uid, user.uid)
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=user.environment)

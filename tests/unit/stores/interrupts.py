@@ -13,7 +13,7 @@ from typing import Any
 
 from statecore.stores.lock_holder import guard
 
-MODULES = ("rocksdb_ownership.py", "lock_holder.py", "descriptors.py")
+MODULES = ("directory_lock.py", "lock_holder.py", "fd_paths.py")
 HANDLERS_RUN_AFTER = {dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")}
 """Instructions after which CPython 3.11 runs signal handlers: before the result of a call is stored anywhere."""
 

@@ -15,6 +15,7 @@ import pytest
 
 from statecore.stores.base import StateStore
 from statecore.stores.delegating_store import DelegatingStore
+from statecore.stores.write_buffer_store import WriteBufferStore
 from tests.unit.stores.implementations import QUICK, Factory, in_memory, rocksdb
 from tests.unit.stores.test_commit_arguments import FACTORIES
 from tests.unit.stores.test_conformance import CHANGELOG
@@ -113,6 +114,31 @@ def test_an_exception_at_any_line_of_a_commit_leaves_it_done_or_not_done_and_kno
     store.close()
     assert outcomes == {True, False}
     assert at > 30
+
+
+@pytest.mark.parametrize("factory", [rocksdb, in_memory])
+def test_a_read_settles_a_commit_whose_own_settling_was_interrupted_twice(
+    factory: Factory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with factory(tmp_path, QUICK) as store:
+        assert isinstance(store, WriteBufferStore)
+        fill(store, 1)
+        store.commit({CHANGELOG: 1})
+        fill(store, 2)
+        published, interrupts = store._published, [Interrupt(), Interrupt()]
+
+        def interrupted(prepared: object) -> bool:
+            if interrupts:
+                raise interrupts.pop()
+            return published(prepared)
+
+        monkeypatch.setattr(store, "_published", interrupted)
+        with pytest.raises(Interrupt):
+            store.commit({CHANGELOG: 2})
+        assert not interrupts
+        assert store.get(KEYS[0]) == b"2"
+        assert check(store, 1, 2) == 2, "nothing is staged any more"
+        assert store.commit_number == 2
 
 
 # A file that was opened in the moment of the signal is closed by its destructor, which warns of it.

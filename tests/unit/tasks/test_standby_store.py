@@ -132,6 +132,19 @@ def test_an_expired_partly_deleted_segment_is_kept_aside_with_the_next_rows(tmp_
     assert databases(store) == {"store.300000": 7}
 
 
+def test_a_segment_that_expires_later_is_deleted_at_once(tmp_path: Path) -> None:
+    """Else a standby would keep a week of expired segments, however short the retention is."""
+    kept: list[Path] = []
+    for number in (19, 20):
+        segment(tmp_path, number, 4)
+    store = store_of(tmp_path, StoreKind.WINDOW, keep=kept.append)
+    store.open()
+    for end, stream_time in ((6, 6_000_000), (7, 9_000_000)):
+        store.apply([], end, stream_time=stream_time)
+    store.close()
+    assert (kept, list(databases(store))) == ([], ["store.9000000"])
+
+
 def test_where_a_segment_had_expired_the_others_of_that_time_are_kept_aside_too(tmp_path: Path) -> None:
     """The declared retention may be too short."""
     kept: list[str] = []

@@ -204,6 +204,31 @@ def test_a_database_that_is_deleted_while_it_is_open_counts_no_more(path: Path, 
             stores.close()
 
 
+def test_a_store_that_lost_a_segment_while_it_was_open_is_not_continued_without_its_rows(path: Path) -> None:
+    world = World(path, spec_of(store_of("clicks", StoreKind.WINDOW)))
+    segments = [world.directory.task_path(TASK) / "clicks" / f"clicks.{start}" for start in (8_700_000, 9_000_000)]
+    for segment in segments:
+        with RocksDBStore(segment, StoreKind.WINDOW, create=True) as made:
+            made.put(b"k" * 30, b"row")
+            made.commit({changelog_of("clicks"): 5})
+    with world.directory.lock():
+        stores = world.stores()
+        stores.open()
+        assert stores.offsets() == {changelog_of("clicks"): 5}
+        segments[0].rename(path / "gone")
+        with raises(Corrupted, "database-damaged", store="clicks", path=str(segments[0])):
+            stores.apply("clicks", [], 8)
+        stores.reopen("clicks")
+        assert stores.store("clicks").offset is None
+        stores.close()
+        again = world.stores()
+        again.open()
+        assert again.store("clicks").offset is None, "also for the next process"
+        again.reset("clicks")
+        assert again.offsets() == {changelog_of("clicks"): OFFSET_UNKNOWN}
+        again.close()
+
+
 def test_segments_that_had_expired_at_the_start_are_quarantined_with_the_next_rows(path: Path) -> None:
     """Left by a kill, or of a longer retention than the spec's."""
     spec = spec_of(store_of("clicks", StoreKind.WINDOW))

@@ -24,7 +24,6 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import BaseDatabases, RunFormat
-from statecore.images.runs import Overflow, RunBuilder
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
@@ -36,7 +35,7 @@ from statecore.objectstore.base import Blobs
 from statecore.objectstore.directory import DirectoryBlobs
 from tests.harness import mounts
 from tests.harness.verify_image import verify_image
-from tests.unit.images.changelog import batches
+from tests.unit.images.changelog import CuttingRunBuilder, batches
 
 RECORDS = [(b"key-%03d" % (offset % 50), b"value %d" % offset) for offset in range(200)]
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -257,9 +256,7 @@ def test_a_run_has_its_offsets_and_not_its_location(task: RangeTask) -> None:
 
 
 def test_the_runs_of_a_range_that_needs_several_are_of_adjacent_offsets(tmp_path: Path) -> None:
-    builder = RunBuilder(
-        StoreKind.KEY_VALUE, tmp_path, memory_budget=1, overflow=Overflow.CUT, base=BaseDatabases.ALL, start=100
-    )
+    builder = CuttingRunBuilder(StoreKind.KEY_VALUE, tmp_path, memory_budget=1, base=BaseDatabases.ALL, start=100)
     for part in batches(RECORDS, 50):
         builder.add(part)
     runs = builder.finish(1000)
