@@ -333,8 +333,12 @@ class DirectoryPointers(Pointers):
                     partial.unlink()
                     return False
                 partial.replace(path)
-            except FileNotFoundError:  # the next holder of the lock has deleted it
-                return False
+            except (
+                FileNotFoundError
+            ):  # the next holder of the lock has deleted it; or NFS repeated a rename that was done
+                now = self.read(name)
+                if now is None or now.content != content:
+                    return False
             for directory in (path.parent, *path.parent.parents):
                 if directory == self._root.parent:
                     sync_if_readable(directory)

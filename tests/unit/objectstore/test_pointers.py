@@ -203,6 +203,20 @@ def test_a_swap_that_stalls_after_the_last_check_of_its_lock_file_does_not_undo_
     assert not list((tmp_path / "~partial").iterdir())
 
 
+def test_a_rename_that_nfs_repeats_because_its_answer_was_lost_has_been_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, replace = swapped(tmp_path), Path.replace
+
+    def repeated(path: Path, target: Path) -> Path:
+        replace(path, target)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", repeated)
+    second = DirectoryPointers(tmp_path).swap("head", b"second", first)
+    assert DirectoryPointers(tmp_path).read("head") == (b"second", second)
+
+
 def test_what_a_killed_swap_has_left_is_deleted_by_the_next_of_that_pointer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
