@@ -16,7 +16,7 @@ A store of a kind without segments is one database. Others have one for each seg
   So it stays until the next rows come, as in Kafka Streams. Then it is kept aside instead of being deleted, and so are
   the other segments of that time when they expire.
 - **A segment that expires later** is deleted at once, also if the declared retention is too short. Nothing
-  distinguishes that from a normal expiry, and a week of segments of one hour is more than a hundred times the store.
+  distinguishes that from a normal expiry, and a week of segments of one hour is fifty times the store.
   Its rows are in the changelog, which by default keeps them a day longer than the application's own retention, so a
   rebuild with the correct retention has them.
 
@@ -215,7 +215,8 @@ class StandbyStore:
     def check_in_place(self) -> None:
         """Refuse to continue a store of which a directory was deleted or replaced while it was open.
 
-        The segments that are left lose their offsets: a later open would else continue them, without the lost rows.
+        The segments that are left lose their offsets, and expired ones go: a later open would else continue them,
+        without the lost rows.
         """
         lost = [segment for segment in self._databases if not self._is_in_place(segment)]
         if not lost:
@@ -224,6 +225,8 @@ class StandbyStore:
         for segment in self._databases.keys() - set(lost):
             with suppress(StatecoreError):  # the error of what was lost says more
                 self._databases[segment].forget_offsets()
+        with suppress(StatecoreError):
+            self._delete_expired()
         path = self._path_of(lost[0])
         raise Corrupted(
             f"{path} was deleted or replaced while the store {self.name} was open.",

@@ -229,6 +229,25 @@ def test_a_store_that_lost_a_segment_while_it_was_open_is_not_continued_without_
         again.close()
 
 
+def test_an_expired_segment_is_not_continued_in_place_of_the_live_one_that_was_lost(path: Path) -> None:
+    """A kill between commit and expiry left it, at the offset of the other."""
+    world = World(path, spec_of(store_of("clicks", StoreKind.WINDOW)))
+    segments = [world.directory.task_path(TASK) / "clicks" / f"clicks.{start}" for start in (0, 9_000_000)]
+    for segment in segments:
+        create_database(segment, StoreKind.WINDOW, {changelog_of("clicks"): 5})
+    with world.directory.lock():
+        stores = world.stores()
+        stores.open()
+        segments[1].rename(path / "gone")
+        with raises(Corrupted, "database-damaged", store="clicks"):
+            stores.apply("clicks", [], 8)
+        stores.reopen("clicks")
+        assert (stores.store("clicks").offset, stores.store("clicks").segments) == (OFFSET_UNKNOWN, (0,))
+        stores.close()
+    (aside,) = [one.path / "clicks" for one in quarantined(world.directory, STALE)]
+    assert [segment.name for segment in aside.iterdir()] == ["clicks.0"]
+
+
 def test_segments_that_had_expired_at_the_start_are_quarantined_with_the_next_rows(path: Path) -> None:
     """Left by a kill, or of a longer retention than the spec's."""
     spec = spec_of(store_of("clicks", StoreKind.WINDOW))
