@@ -41,7 +41,6 @@ def overlaid(own: Offsets, entries: Offsets) -> dict[TopicPartition, int]:
 
 def overriding(task_directory: Path, own: Offsets, topics: Collection[str]) -> dict[TopicPartition, int]:
     """Entries of a task's ``.checkpoint`` that would change the offsets of a store at the next start."""
-    file = read_offsets(task_directory / CHECKPOINT_FILE)
+    file = migrated(read_offsets(task_directory / CHECKPOINT_FILE))
     entries = entries_of(file, own, topics, TaskId.parse(task_directory.name).partition)
-    changed = overlaid(own, entries)
-    return {entry: offset for entry, offset in entries.items() if changed[entry] != own.get(entry)}
+    return {entry: offset for entry, offset in entries.items() if offset != own.get(entry)}

@@ -15,9 +15,9 @@ declared, missing             left to the application             created with o
 declared, no segment yet      carried over                        one segment created with offset -4
 not logged                    carried over; left to the           the same; refused when open
                               application
-``.checkpoint``               dropped if it has no offset of      the same
-                              carried stores (-4 is none), else
-                              refused
+``.checkpoint``               dropped if carried stores have      the same
+                              its offsets themselves, or later
+                              ones (-4 is none), else refused
 ``.checkpoint_<store>``,      carried over with their store;      the same
 ``<store>.position``          rewritten for a restored grace
                               buffer
@@ -50,6 +50,7 @@ from typing import Any
 from statecore.errors import Invalid, Reason
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.carried_stores import CarriedStores
@@ -63,7 +64,7 @@ from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import read_store
-from statecore.statedir.task_layout import names_in, rows_without_current, store_of, stores_in
+from statecore.statedir.task_layout import StoreDirectory, names_in, rows_without_current, store_of, stores_in
 from statecore.stores.rocksdb.files import files_elsewhere
 from statecore.stores.rocksdb.options_file import unopenable_there
 
@@ -277,7 +278,7 @@ class _TaskPlanner:
         kept_stores = [store for store in stores_in(self.live) if store.name in kept] if exists else []
         kept_stores = [store for store in kept_stores if not self.custom.may_have(store.name)]
         if CHECKPOINT_FILE in dropped and kept_stores:
-            self._check_checkpoint()
+            self._check_checkpoint(kept_stores)
         created = self._missing({store.name for store in kept_stores})
         created += CarriedStores(self.task, self.declared, self.exactly_once, self._refuse).check(kept_stores)
         if self.task == GLOBAL:
@@ -389,7 +390,7 @@ class _TaskPlanner:
         damage = read_store(found, manifests=True).damage
         return "" if damage is None else damage.what.rstrip(".")
 
-    def _check_checkpoint(self) -> None:
+    def _check_checkpoint(self, kept: Iterable[StoreDirectory]) -> None:
         ours = {topic for image in self.restored for topic in image.topics} | self.custom.topics
         file = self.live / CHECKPOINT_FILE
         read = read_offset_file(file)
@@ -400,12 +401,15 @@ class _TaskPlanner:
                 path=str(file),
             )
             return
-        other = sorted({partition.topic for partition in migrated(read.offsets)} - ours)
+        entries = {entry: offset for entry, offset in migrated(read.offsets).items() if entry.topic not in ours}
+        own = {at: offset for store in kept if entries for at, offset in read_store(store).smallest_offsets.items()}
+        other = sorted({entry.topic for entry, offset in entries.items() if own.get(entry, OFFSET_UNKNOWN) < offset})
         if other:
             self._refuse(
                 "checkpoint-of-other-stores",
-                f"has a {CHECKPOINT_FILE} file of an older Kafka Streams with the offsets of {', '.join(other)};"
-                " start the application once so that it reads them, or restore all stores of the task",
+                f"has a {CHECKPOINT_FILE} file with offsets of {', '.join(other)} that no store has, as an older"
+                " Kafka Streams leaves it; start the application once so that it reads them, or restore all stores of"
+                " the task",
                 topics=other,
             )
 

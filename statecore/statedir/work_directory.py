@@ -142,7 +142,7 @@ ENTRIES = (
     ),
     WorkEntry(
         BACKUP_LINKS_PREFIX,
-        "hard links of a backup; the first job after a day deletes those of a killed one",
+        "hard links of a backup; those of a killed one are deleted by the next backup, or the first job after a day",
         is_prefix=True,
     ),
     WorkEntry(GLOBAL_NEW, "global stores that a runtime builds; its next start builds them again", is_expected=True),

@@ -135,7 +135,7 @@ def test_an_offset_in_the_file_of_an_older_release_is_inherited(directory, guara
 
 def test_the_file_of_an_older_release_is_not_dropped_while_another_store_is_kept(directory):
     make_live(directory, "0_0", "kept")
-    write(directory.task_path("0_0") / ".checkpoint", "0\n2\napp-c-changelog 0 5\napp-kept-changelog 0 5\n")
+    write(directory.task_path("0_0") / ".checkpoint", "0\n2\napp-c-changelog 0 5\napp-kept-changelog 0 6\n")
     siblings = [custom(), sibling("0_0", "kept")]
     (problem,) = problems(directory, make_image(directory, "0_0", "s"), siblings=siblings)
     assert (problem["code"], problem["topics"]) == ("checkpoint-of-other-stores", ["app-kept-changelog"])

@@ -352,7 +352,7 @@ def test_a_global_image_without_a_next_offset_is_refused(directory):
 def test_the_global_checkpoint_of_an_older_version_is_dropped_only_when_it_names_no_kept_store(directory):
     make_with_offsets(directory.global_path / "rocksdb" / "h", {TopicPartition("hidden", 0): 8})
     file = directory.global_path / ".checkpoint"
-    file.write_text("0\n2\nproducts 0 3\nhidden 0 8\n")
+    file.write_text("0\n2\nproducts 0 3\nhidden 0 9\n")
     image = make_global_image(directory, "g", ENDS)
     (problem,) = problems(directory, image)
     assert (problem["code"], problem["topics"]) == ("checkpoint-of-other-stores", ["hidden"])

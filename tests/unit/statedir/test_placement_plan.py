@@ -186,7 +186,18 @@ def test_a_checkpoint_file_with_the_offset_of_a_carried_store_is_refused(directo
     assert (problem["code"], problem["topics"]) == ("checkpoint-of-other-stores", ["app-k-changelog"])
     file.write_bytes(b"0\n1\n\xff\n")
     assert refusal(directory, image, guarantee=guarantee) == [("0_0", "checkpoint-unreadable", "")]
-    file.write_text("0\n1\napp-s-changelog 0 3000\n")
+
+
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+@pytest.mark.parametrize("entries", ["1\napp-s-changelog 0 3000\n", *(f"1\napp-k-changelog 0 {at}\n" for at in (4, 5))])
+def test_a_checkpoint_file_is_dropped_if_the_carried_stores_have_its_offsets_or_later_ones(
+    directory, guarantee, entries
+):
+    """A Python processor and a standby write the offsets of their stores into it as well."""
+    make_live(directory, "0_0", "k")
+    image = make_image(directory, "0_0", "s")
+    file = directory.task_path("0_0") / ".checkpoint"
+    file.write_text(f"0\n{entries}")
     place(directory, image, guarantee=guarantee)
     assert not file.exists()
     assert offset_of(directory, "0_0", "k") == 5

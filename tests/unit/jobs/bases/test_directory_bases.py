@@ -155,8 +155,11 @@ def test_a_store_is_no_base_if_its_checkpoint_file_would_change_its_offset(
 
 def test_a_store_of_an_older_release_is_no_base_because_its_offset_is_in_the_file(application: Application) -> None:
     application.make("0_0/rocksdb/plain", StoreKind.KEY_VALUE, {})
-    (application.path / "0_0" / ".checkpoint").write_bytes(encode_checkpoint({PLAIN: 5}))
+    file = application.path / "0_0" / ".checkpoint"
+    file.write_bytes(encode_checkpoint({PLAIN: 5}))
     assert application.why().code == "offset-in-checkpoint-file"
+    file.write_bytes(encode_checkpoint({PLAIN: OFFSET_UNKNOWN}))
+    assert application.why().code == "store-offset-missing"
 
 
 def test_a_base_that_was_refused_before_is_refused_again_without_a_read(application: Application) -> None:
