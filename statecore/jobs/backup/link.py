@@ -8,16 +8,15 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from statecore.errors import Fenced, NotFound, Reason
-from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, GLOBAL, LOCK_FILE
 from statecore.jobs.backup.copies import Copier, StoreCopy
 from statecore.jobs.backup.files import Files, listed_files
 from statecore.jobs.backup.stores import Problems, Refuse, select_stores
 from statecore.jobs.job import Job
+from statecore.statedir.checkpoint_overlay import overriding
 from statecore.statedir.link_scratch import scratch
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.state_directory import StateDirectory
-from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb.directory_lock import writer_of
 
@@ -110,17 +109,14 @@ def _application_runs(directory: StateDirectory) -> bool:
 def _check_files(directory: StateDirectory, tasks: Sequence[str], copies: Sequence[StoreCopy], refuse: Refuse) -> None:
     """Refuse stores whose offsets differ from ``.checkpoint``, which overrides them at the next start."""
     for task in tasks:
-        file = directory.task_path(task) / CHECKPOINT_FILE
-        file_offsets = read_offsets(file)
+        path = directory.task_path(task)
         for copy in copies:
             if copy.selected.task != task:
                 continue
-            for partition, offset in copy.offsets.items():
-                other = file_offsets.get(partition, offset)
-                if other not in (offset, OFFSET_UNKNOWN):
-                    what = (
-                        f"{copy.selected.name} has offset {offset} of {partition}, and {file} has {other}, which the "
-                        f"application uses at its next start. Start it on {CURRENT.name} once and close it, or "
-                        "delete the file if it is a leftover."
-                    )
-                    refuse(Reason(what, "checkpoint-file-mismatch", task=task, store=copy.selected.spec.name))
+            for partition, other in sorted(overriding(path, copy.offsets, ()).items()):
+                what = (
+                    f"{copy.selected.name} has offset {copy.offsets[partition]} of {partition}, and "
+                    f"{path / CHECKPOINT_FILE} has {other}, which the application uses at its next start. Start it on "
+                    f"{CURRENT.name} once and close it, or delete the file if it is a leftover."
+                )
+                refuse(Reason(what, "checkpoint-file-mismatch", task=task, store=copy.selected.spec.name))
