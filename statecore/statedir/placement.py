@@ -294,7 +294,10 @@ def _is_dead(entry: Path, work: Path, clock: Callable[[], float]) -> bool:
 
 
 def _is_expired(kept: Path, now: float) -> bool:
-    """Whether replaced task directories are old enough to be deleted; see :func:`was_clock_behind`."""
+    """Whether replaced task directories are old enough to be deleted.
+
+    Those whose time is of a clock that was behind (:func:`was_clock_behind`) get the present one, and stay.
+    """
     replaced_at = kept.stat().st_mtime
     if now - replaced_at <= _KEEPS_REPLACED:
         return False
