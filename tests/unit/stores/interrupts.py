@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from statecore.stores import fd_paths, lock_holder
 from statecore.stores.lock_holder import guard
+from statecore.stores.rocksdb import directory_lock
 
-MODULES = ("directory_lock.py", "lock_holder.py", "fd_paths.py")
+FILES = frozenset(module.__file__ for module in (directory_lock, fd_paths, lock_holder))
 HANDLERS_RUN_AFTER = {dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")}
 """Instructions after which CPython 3.11 runs signal handlers: before the result of a call is stored anywhere."""
 
@@ -28,7 +29,7 @@ def interrupted_at(number: int) -> Iterator[list[int]]:
     seen = [0]
 
     def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-        if Path(frame.f_code.co_filename).name not in MODULES:
+        if frame.f_code.co_filename not in FILES:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
