@@ -59,13 +59,31 @@ def read_database(path: Path) -> Families:
 
 
 def copy_of_open(path: Path, to: Path) -> Path:
-    """Copies a database that is open, as a kill leaves it; RocksDB may be deleting its old logs."""
+    """Copies a database that is open, as a kill at one moment leaves it.
+
+    A compaction may add and delete files while others are copied: then the copy is of no moment, and is made again.
+    """
 
     def copied(source: str, target: str) -> None:
         with suppress(FileNotFoundError):
             shutil.copy2(source, target)
 
-    return Path(shutil.copytree(path, to, ignore=shutil.ignore_patterns("LOCK"), copy_function=copied))
+    while True:
+        before = _sizes(path)
+        copy = Path(shutil.copytree(path, to, ignore=shutil.ignore_patterns("LOCK"), copy_function=copied))
+        if _sizes(path) == before:
+            return copy
+        shutil.rmtree(copy)
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """Every file of a database that may be open, but for its ``LOG``, with its size."""
+    sizes = {}
+    for file in path.rglob("*"):
+        with suppress(FileNotFoundError):
+            if not file.name.startswith("LOG") and file.is_file():
+                sizes[str(file)] = file.stat().st_size
+    return sizes
 
 
 def files(directory: Path) -> dict[str, int]:
