@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.delete_retention import min_current_retention_ms, recorded_retention_ms
-from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Reason
 from statecore.formats.integers import min_known
@@ -16,6 +15,7 @@ from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.confirmation import reason_to_confirm
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.planning.plan import is_restored_by_kafka_streams
+from statecore.jobs.planning.planner import consumed_sources
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.repository.compatibility import differences
 from statecore.repository.manifest import Manifest, ReadPosition, StoreSnapshot
@@ -134,8 +134,7 @@ def _ends(
     }
     sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
     logs = cluster.log_offsets(read)
-    committed = committed_offsets(cluster, spec.application_id, sources)
     isolation = spec.processing_guarantee.isolation
     log_ends = {part: log.end(isolation) for part, log in logs.items()}
-    seen = logs | {part: logs[part].consumed(committed[part]) for part in sources}
+    seen = logs | consumed_sources(cluster, spec, {part: logs[part] for part in sources})
     return {part: log.end(isolation) for part, log in seen.items()}, log_ends

@@ -36,6 +36,8 @@ from statecore.spec.units import format_duration
 DEFAULT_TICK_MS = 60_000
 """Time between two checks."""
 
+_TIMEOUT = 10.0  # seconds that the brokers have for one answer
+
 
 @dataclass(frozen=True)
 class DueVerdict:
@@ -67,7 +69,6 @@ def check_due(
     tick_ms: int = DEFAULT_TICK_MS,
     versioned: VersionedStart = VersionedStart.HISTORY,
     versioned_ms: int = DEFAULT_VERSIONED_MS,
-    timeout: float = 10.0,
     clock: Callable[[], float] = time.time,
     cluster: Callable[..., Cluster] = Cluster,
 ) -> DueVerdict:
@@ -77,7 +78,7 @@ def check_due(
     if found is None or newest is None:
         if (running := _in_progress(repository, now_ms)) is not None:
             return running
-        with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
+        with cluster(spec.bootstrap_servers, spec.kafka, timeout=_TIMEOUT) as brokers:
             BrokerState.of(brokers, spec, versioned)  # fails while they are away, lest every tick starts a checkpoint
         return DueVerdict(True, Reason("it has no snapshot yet", "no-snapshot"), last_snapshot=NO_SNAPSHOT)
     interval_ms = spec.checkpoint_interval_ms
@@ -100,7 +101,7 @@ def check_due(
     there = {
         (one.task, store.store): store for one in manifest.task_manifests for store in read[one.task].manifest.stores
     }
-    with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
+    with cluster(spec.bootstrap_servers, spec.kafka, timeout=_TIMEOUT) as brokers:
         state = BrokerState.of(brokers, spec, versioned)
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"
     reason = state.reason_to_advance(there, now_ms - versioned_ms) or state.reason_to_confirm(manifest, there, now_ms)

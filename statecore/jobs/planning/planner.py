@@ -85,7 +85,8 @@ def plan_reads(
     while (open_ones := _open_transactions(spec, offsets, _partitions(read), ends)) and clock() < deadline:
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(open_ones)}
-    sources = _consumed_sources(cluster, spec, wanted, offsets)
+    reused = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
+    sources = consumed_sources(cluster, spec, {part: offsets[part] for part in reused})
     logs = {part: log.until(ends.get(part)) for part, log in {**offsets, **sources}.items()}
     chosen = NO_BASES
     if candidates is not None:
@@ -165,17 +166,17 @@ def _open_transactions(
     return [part for part in read if offsets[part].last_stable < offsets[part].until(ends.get(part)).log_end]
 
 
-def _consumed_sources(
-    cluster: Cluster,
-    spec: ApplicationSpec,
-    wanted: Mapping[StoreSpec, Sequence[int]],
-    offsets: Mapping[TopicPartition, LogOffsets],
+def consumed_sources(
+    cluster: Cluster, spec: ApplicationSpec, offsets: Mapping[TopicPartition, LogOffsets]
 ) -> dict[TopicPartition, LogOffsets]:
-    """The source topics among changelogs, up to the offsets that the application has committed."""
-    sources = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
-    committed = committed_offsets(cluster, spec.application_id, sources)
-    _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in sources})
-    return {part: offsets[part].consumed(committed[part]) for part in sources}
+    """Source topics that are changelogs, up to the offsets that the application has committed.
+
+    Raises:
+        NotFound: nothing is committed within the log of one that has records (``committed-offset-missing``).
+    """
+    committed = committed_offsets(cluster, spec.application_id, offsets)
+    _refuse_unknown_progress(spec, {part: (log, committed[part]) for part, log in offsets.items()})
+    return {part: log.consumed(committed[part]) for part, log in offsets.items()}
 
 
 def _refuse_unknown_progress(

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.errors import Retryable
+from statecore.errors import NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, made_ms
 from statecore.jobs.checkpoint.schedule import DueVerdict, check_due, is_due
 from statecore.repository.manifest import ReadPosition
 from statecore.repository.publication import Publication
 from statecore.spec.reader import parse_spec
+from tests.harness.raising import raises
 from tests.unit.changelog.consumed import GroupCoordinator
 from tests.unit.jobs.backup.snapshots import World
 
@@ -118,7 +119,7 @@ class Brokers:
 class Consuming(GroupCoordinator, Brokers):
     """One whose group has consumed so far of a source topic with more."""
 
-    def __init__(self, committed: int, *, policy: str = "compact") -> None:
+    def __init__(self, committed: int | None, *, policy: str = "compact") -> None:
         Brokers.__init__(self, 5000, policy=policy)
         GroupCoordinator.__init__(self, lambda group, _: committed if group == "app" else None)
 
@@ -257,3 +258,5 @@ def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
     assert not application.look(Consuming(10, policy="delete")).is_due
     assert not application.look(Consuming(10)).is_due, "a checkpoint could not say that nothing lies behind it"
     assert "2 new offsets" in application.look(Consuming(12, policy="delete")).why
+    with raises(NotFound, "committed-offset-missing"):  # as the checkpoint itself would refuse it
+        application.look(Consuming(None))
