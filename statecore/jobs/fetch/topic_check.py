@@ -165,7 +165,8 @@ def _compare_ages(
     )
     recorded, read_at_ms = store.snapshot.delete_retention_ms, store.snapshot.read_at_ms
     retention_ms = min(topic_retention_ms, newer_retention_ms, ENDLESS_MS if recorded is None else recorded)
-    if log.log_end == end.end or recorded == retention_ms == ENDLESS_MS:
+    # Compaction stops at the last stable offset, so beyond it no delete is lost.
+    if log.last_stable <= end.end or recorded == retention_ms == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
     grown, retention = f"{name} has grown by {log.log_end - end.end} since", retention_ms / 1000
     values = {"grown": log.log_end - end.end}

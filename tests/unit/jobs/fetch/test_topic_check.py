@@ -95,6 +95,12 @@ def test_what_has_grown_fits_while_deletes_are_kept() -> None:
     assert "store plain of task 0_1" in error.what
 
 
+def test_no_delete_is_lost_beyond_the_last_stable_offset() -> None:
+    """A transaction that hangs holds compaction back."""
+    hanging = LogOffsets(0, 300, 400)
+    assert check(FakeCluster(hanging), store(cut=NOW - 1.1 * DAY)) == []
+
+
 @pytest.mark.parametrize(
     ("configs", "fits"),
     [
