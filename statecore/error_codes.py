@@ -471,7 +471,7 @@ REASON_CODES: Mapping[str, str] = {
         "The application's store is at an offset beyond the end of its changelog, which was recreated or lost records."
     ),
     "base-age-unknown": "How old the base is, is not known, so deletes may be missing behind its end.",
-    "base-damaged": "The base of the store was found damaged; the store is built from its changelog.",
+    "base-damaged": "Files of the base are damaged or missing; an older snapshot is tried, or the changelog read.",
     "base-empty": "The snapshot left the store empty, for Kafka Streams to restore, so it is no base.",
     "changelog-record-damaged": (
         "The record of the topic that the rows of a standby store are of is damaged; the store is built again."
@@ -523,6 +523,8 @@ REASON_CODES: Mapping[str, str] = {
     "offset-unknown": "A global store that is kept has an offset with which Kafka Streams fails at every start.",
     "offsets-new": "Changelogs end elsewhere than at the last checkpoint, so one is due.",
     "older": "The snapshot is older than those that a head names.",
+    "other-kind": "What the directory of the store has contradicts the declared kind.",
+    "own-class": "What the directory of the store has is of a store of the application's own class.",
     "partitions-changed": "A changelog has other partitions than in the last checkpoint, so one is due.",
     "partitions-differ": "The base has offsets of other partitions than the store.",
     "processing-guarantee-unknown": (

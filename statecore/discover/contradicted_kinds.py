@@ -22,7 +22,7 @@ from pathlib import Path
 
 from statecore.discover.kind_detection import KindDetection, detect_kind
 from statecore.discover.kind_evidence import BY_FAMILIES, listed, possible_kinds
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED
@@ -35,7 +35,6 @@ from statecore.stores.legacy_offsets import read_offsets
 from statecore.words import shortened_list
 
 _SHOWN = 20
-_OWN_CLASS = "as of a store of the application's own class (kind custom)"
 
 
 @dataclass(frozen=True)
@@ -43,18 +42,19 @@ class Contradiction:
     """A store that contradicts its declaration.
 
     Attributes:
-        why: the evidence, as the end of "the spec says X, but".
+        why: the evidence, as the end of "the spec says X, but"; code ``own-class`` where it is of the application's
+            own class.
     """
 
     store: str
     declared: StoreKind
     tasks: tuple[str, ...]
-    why: str
+    why: Reason
 
     @property
     def is_of_another_class(self) -> bool:
         """Whether statecore does not build one of both kinds, so that a rebuild by the spec would replace the store."""
-        return self.declared in (StoreKind.CUSTOM, StoreKind.IN_MEMORY) or self.why.endswith(_OWN_CLASS)
+        return self.declared in (StoreKind.CUSTOM, StoreKind.IN_MEMORY) or self.why.code == "own-class"
 
     def __str__(self) -> str:
         """One sentence without its full stop."""
@@ -101,19 +101,19 @@ def find_contradictions(
     for store in (*spec.stores, *spec.global_stores):
         if store.kind is StoreKind.UNKNOWN:
             continue
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[Reason, list[str]] = {}
         right: list[StorePlace] = []
         for task, places in by_task.items():
             if store not in spec.stores_of(task) or (task, store.name) in except_stores:
                 continue
             of_store = [place for place in places if place.store == store.name]
             why = _why_not(store, directory.task_path(task), of_store)
-            if why:
+            if why is not None:
                 reasons.setdefault(why, []).append(task)
             elif store.kind.can_be_built:
                 right += [one for one in of_store if one.segmented is store.kind.is_segmented and one.databases]
-        for place, why in _by_content(store, right, by_rows) if by_content else ():
-            reasons.setdefault(why, []).append(place.task)
+        for place, content in _by_content(store, right, by_rows) if by_content else ():
+            reasons.setdefault(Reason(content, "other-kind"), []).append(place.task)
         found += [Contradiction(store.name, store.kind, tuple(its), why) for why, its in reasons.items()]
     return found
 
@@ -122,10 +122,14 @@ def _places(directory: StateDirectory, task: str) -> list[StorePlace]:
     return [StorePlace(one.store, one.path, one.segmented, task) for one in directory.stores(task)]
 
 
-def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
-    """Why a store cannot be of its declared kind, by names and places of files; empty if it can."""
+def _own_class(evidence: str) -> Reason:
+    return Reason(f"{evidence}, as of a store of the application's own class (kind custom)", "own-class")
+
+
+def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> Reason | None:
+    """Why a store cannot be of its declared kind, by names and places of files; ``None`` if it can."""
     file = store_checkpoint_file(store.name)
-    outside = f"Kafka Streams keeps its offset in {file}, {_OWN_CLASS}" if _has_offset(task / file) else ""
+    outside = _own_class(f"Kafka Streams keeps its offset in {file}") if _has_offset(task / file) else None
     filled = [place for place in places if place.databases]
     if store.kind is StoreKind.CUSTOM:
         return _why_not_custom(filled, outside)
@@ -134,34 +138,38 @@ def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
     return _why_not_rocksdb(store, places, filled, outside)
 
 
-def _why_not_custom(filled: Sequence[StorePlace], outside: str) -> str:
+def _why_not_custom(filled: Sequence[StorePlace], outside: Reason | None) -> Reason | None:
     # A class that wraps a store of Kafka Streams has its offset in both places, or in one if it was not closed.
     inside = "" if outside else _with_offset_inside(filled, closed=True)
-    return f"{inside} is a database in which Kafka Streams itself keeps the store's offset" if inside else ""
+    if not inside:
+        return None
+    return Reason(f"{inside} is a database in which Kafka Streams itself keeps the store's offset", "other-kind")
 
 
 def _why_not_in_memory(
-    store: StoreSpec, task: Path, places: Sequence[StorePlace], filled: Sequence[StorePlace], outside: str
-) -> str:
+    store: StoreSpec, task: Path, places: Sequence[StorePlace], filled: Sequence[StorePlace], outside: Reason | None
+) -> Reason | None:
     if filled:
-        return f"{filled[0].name} is a database"
-    if outside:
+        return Reason(f"{filled[0].name} is a database", "other-kind")
+    if outside is not None:
         return outside
     files = _foreign_files(places) or ([store.name] if (task / store.name).is_file() else [])
-    return f"its directory contains {shortened_list(files, 3)}, {_OWN_CLASS}" if files else ""
+    return _own_class(f"its directory contains {shortened_list(files, 3)}") if files else None
 
 
-def _why_not_rocksdb(store: StoreSpec, places: Sequence[StorePlace], filled: Sequence[StorePlace], outside: str) -> str:
-    if outside and store.kind.manages_offsets and not _with_offset_inside(filled):
+def _why_not_rocksdb(
+    store: StoreSpec, places: Sequence[StorePlace], filled: Sequence[StorePlace], outside: Reason | None
+) -> Reason | None:
+    if outside is not None and store.kind.manages_offsets and not _with_offset_inside(filled):
         return outside
     if not filled:
         foreign = _foreign_files(places)
         contents = f"its directory contains {shortened_list(foreign, 3)} and no RocksDB database"
-        return f"{contents}, {_OWN_CLASS}" if foreign else ""
+        return _own_class(contents) if foreign else None
     if all(place.segmented is not store.kind.is_segmented for place in filled):
         shape = "a directory of segments" if filled[0].segmented else "one database"
-        return f"{filled[0].name} is {shape}, unlike stores of that kind"
-    return ""
+        return Reason(f"{filled[0].name} is {shape}, unlike stores of that kind", "other-kind")
+    return None
 
 
 def _has_offset(file: Path) -> bool:

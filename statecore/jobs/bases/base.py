@@ -27,9 +27,6 @@ from statecore.words import shortened_list
 Key = tuple[str, str]
 """Task and store."""
 
-DAMAGED = "some of its files are damaged or missing"
-"""Prefix of the reason for refusing a snapshot that cannot be fetched; it does not concern older snapshots."""
-
 DIRECTORY = "the state directory"
 """In place of a snapshot's id: the base is a store of the application's state directory."""
 

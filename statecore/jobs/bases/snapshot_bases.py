@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from statecore.errors import Corrupted, Reason
-from statecore.jobs.bases.base import DAMAGED, Base, Key, Refused
+from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry
@@ -76,7 +76,7 @@ class SnapshotBases:
             if (why := self._why_not(key, found)) is not None:
                 yield Refused(*key, entry.snapshot, why)
             elif (why := self._refused.get((key, entry.snapshot))) is not None:
-                if not why.startswith(DAMAGED):  # older snapshots may be intact
+                if why.code != "base-damaged":  # older snapshots may be intact
                     refused.append(base)
                 yield Refused(*key, entry.snapshot, why)
             elif (better := next((one for one in refused if _has_all_of(base, one)), None)) is not None:

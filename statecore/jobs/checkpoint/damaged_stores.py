@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from statecore.documents import DocumentType
 from statecore.errors import Reason, StatecoreError
-from statecore.jobs.bases.base import DAMAGED, Key
+from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.job import CheckpointJob
 from statecore.jobs.engine.processes import local_engine
 from statecore.jobs.planning.request_files import DAMAGED_SUFFIX
@@ -62,7 +62,7 @@ def not_rebuilt_note(damaged: Collection[Key]) -> str:
 def rebuilding_job(job: CheckpointJob, damaged: Collection[Key]) -> CheckpointJob:
     """A second checkpoint, on this machine, that refuses all snapshots as bases of damaged stores."""
     request = replace(job.request, request_id=f"{job.request.request_id}-rebuilt", decided_upon=None, compact=False)
-    why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")
+    why = Reason("some of its files are damaged or missing, found by a compaction", "base-damaged")
     snapshots = [entry.snapshot for entry in job.repository.head().snapshots]
     return CheckpointJob(
         job.context.with_request(request),

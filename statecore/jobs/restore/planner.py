@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, Reason
-from statecore.jobs.bases.base import DAMAGED, DIRECTORY, Key, Refused, grouped
+from statecore.jobs.bases.base import DIRECTORY, Key, Refused, grouped
 from statecore.jobs.context import JobContext
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.pipeline.tail_check import TailRuns, found_unsound
@@ -164,8 +164,12 @@ class RestorePlanner:
     def refuse_snapshots(self, planned: PlannedRestore, error: Corrupted) -> bool:
         """Refuse all base snapshots of a plan after files of some were damaged; whether there were any."""
         bases = {key: base for key, base in planned.bases.items() if key not in planned.based_on_directory}
-        for key, base in sorted(bases.items()):
-            self._refused[key, base.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)
+        why = Reason(
+            f"some of its files are damaged or missing: {error.what}",
+            "base-damaged",
+            **{**error.context, "error": error.code},
+        )
+        self._refused |= {(key, base.name): why for key, base in bases.items()}
         if bases:
             names = ", ".join(sorted({one.name for one in bases.values()}))
             self._context.say(f"warning: Not used as base: {names}. {error.what}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
@@ -18,6 +19,7 @@ from statecore.repository.manifest import ReadPosition, StoredEnd
 from tests.unit.repository.published import READ_AT_MS, STORE, TOPIC, Publishing
 
 KEY: Key = ("0_0", STORE)
+TOO_OLD = Reason("it is too old", "deletes-compacted")
 CHANGELOG = TopicPartition(TOPIC, 0)
 
 
@@ -28,7 +30,7 @@ class Application(Publishing):
         super().__init__((root / "repository").as_uri(), root)
 
     def candidates(
-        self, refused: Mapping[tuple[Key, str], str] | None = None, *, is_read: bool = True
+        self, refused: Mapping[tuple[Key, str], Reason] | None = None, *, is_read: bool = True
     ) -> SnapshotBases:
         """Its snapshots as a job finds them.
 
@@ -124,13 +126,13 @@ def test_a_later_read_time_makes_a_base_younger(application: Application) -> Non
 
 def test_a_refused_base_is_not_tried_again_nor_one_refused_for_the_same_reason(application: Application) -> None:
     longer, newest = application.publish(10).snapshot, application.publish(20).snapshot
-    found = application.of(refused={(KEY, newest): "it is too old"})
+    found = application.of(refused={(KEY, newest): TOO_OLD})
     first, second = found
-    assert first == Refused(*KEY, newest, "it is too old")
+    assert first == Refused(*KEY, newest, TOO_OLD)
     assert isinstance(second, Refused)
     assert (second.key, second.base) == (KEY, longer)
     assert (second.code, second.values) == ("same-as-newer", {"snapshot": newest})
-    assert names(application.of(("0_1", STORE), refused={(KEY, newest): "it is too old"})) == [newest, longer]
+    assert names(application.of(("0_1", STORE), refused={(KEY, newest): TOO_OLD})) == [newest, longer]
 
 
 @pytest.mark.parametrize(("end", "read_at_ms"), [(30, READ_AT_MS), (10, READ_AT_MS + 1)])
@@ -142,7 +144,7 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried(
         [application.task_manifest(0, 20)], drops_other_tasks=False, refused=frozenset([KEY])
     )
     assert newest is not None
-    refused, other = application.of(refused={(KEY, newest.snapshot): "it is too old"})
+    refused, other = application.of(refused={(KEY, newest.snapshot): TOO_OLD})
     assert isinstance(refused, Refused)
     assert isinstance(other, Base)
     assert other.name == older
