@@ -84,7 +84,7 @@ class PartitionShape:
 
     span: OffsetRange
     records: tuple[float, ...]  # estimated number of records in each of equally long pieces of it
-    bytes: float  # estimated decompressed bytes of the records
+    bytes: float  # estimated decompressed bytes of the records; if not sampled, the bytes of the log as it is stored
 
     @property
     def work(self) -> int:

@@ -23,7 +23,9 @@ UNKNOWN_CHANGELOG = "?"
 _NAMED = 5
 
 CHECKPOINT_INTERVAL = "statestore.checkpoint.interval.ms"
-"""Setting for the interval of an application's checkpoints (KIP-116)."""
+"""Setting for the interval of an application's checkpoints in a repository; for a task of a Python processor, that of
+its ``.checkpoint`` (``tasks/checkpoint_policy.py``). KIP-116 proposed the name; Kafka Streams has no such setting.
+"""
 
 MIN_CHECKPOINT_INTERVAL_MS, MAX_CHECKPOINT_INTERVAL_MS = 1_000, 365 * 86_400_000
 """Accepted range of the interval: less is probably minutes without a unit, and more exceeds timers."""

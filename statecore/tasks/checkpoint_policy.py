@@ -16,6 +16,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import CHECKPOINT_AGE, CHECKPOINT_LATENCY, CHECKPOINTS, NO_METRICS, Metrics, Timer
 from statecore.progress import Clock
 from statecore.spec.model import CHECKPOINT_INTERVAL, DEFAULT_CHECKPOINT_INTERVAL_MS
+from statecore.tasks.property_values import number
 from statecore.tasks.task_offsets import AdoptedOffsets, TaskOffsets
 
 INTERVAL_PROPERTY = CHECKPOINT_INTERVAL
@@ -47,13 +48,7 @@ class CheckpointSettings:
         Raises:
             Invalid: the value is not a number of milliseconds.
         """
-        value = properties.get(INTERVAL_PROPERTY, DEFAULT_INTERVAL_MS)
-        if not isinstance(value, str | int) or isinstance(value, bool):
-            raise _invalid(value)
-        try:
-            return cls(int(value))
-        except ValueError as error:
-            raise _invalid(value) from error
+        return cls(number(properties, INTERVAL_PROPERTY, DEFAULT_INTERVAL_MS))
 
 
 class CheckpointPolicy:

@@ -9,8 +9,8 @@
 ``none``                                                                        always
 ======================  =========================  ===========================  ===========================
 
-Between a snapshot and none, the one that takes less work is used: offsets to read and bytes to download. A store of the
-directory is only replaced by one that is based on it, unless ``replace`` was requested.
+With ``cheapest``, between a snapshot and none the one that takes less work is used: offsets to read, bytes to download.
+A store of the directory is only replaced by one that is based on it, unless ``replace`` was requested.
 """
 
 from __future__ import annotations
