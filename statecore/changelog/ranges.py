@@ -24,15 +24,15 @@ in the store and six are merged, which takes twice the store's disk space in add
 MOST_SPILLED = 3
 """Most ranges of one partition where one exceeds the memory budget. Such a range takes three times the disk space of
 its run until that is written, so three of them take at most twice the store's disk space in addition to the store.
+Here keys and values count, without what a builder keeps for each record: small records may exceed the budget in more
+ranges, which the estimate of the disk counts (:mod:`statecore.jobs.planning.estimate`).
 """
 
 
-def split_range(
-    whole: OffsetRange, parts: int, *, smallest: int = 1, shape: PartitionShape | None = None
-) -> list[OffsetRange]:
+def split_range(whole: OffsetRange, parts: int, *, shape: PartitionShape | None = None) -> list[OffsetRange]:
     """Split a range into contiguous equal ones; one where it is empty or too small to split."""
     size = max(0, whole.end - whole.start)
-    parts = max(1, min(parts, size // max(1, smallest)))
+    parts = max(1, min(parts, size))
     inner = [
         whole.start + size * part // parts if shape is None else shape.offset_at(part / parts)
         for part in range(1, parts)
@@ -48,8 +48,6 @@ def plan_ranges(
     shapes: Mapping[TopicPartition, PartitionShape] = {},
     *,
     memory_budget: int | None = None,
-    most: int = MOST_RANGES,
-    smallest: int = SMALLEST_WORK,
 ) -> list[OffsetRange]:
     """Split partitions into the ranges of a job.
 
@@ -59,7 +57,7 @@ def plan_ranges(
     Returns:
         All ranges, largest first (so that the last tasks to start are short), equal ones in the given order.
     """
-    counts = ranges_of(partitions, workers, shapes, memory_budget=memory_budget, most=most, smallest=smallest)
+    counts = ranges_of(partitions, workers, shapes, memory_budget=memory_budget)
     planned: list[tuple[float, OffsetRange]] = []
     for whole, count in counts.items():
         shape = _known(whole, shapes)
@@ -74,17 +72,15 @@ def ranges_of(
     shapes: Mapping[TopicPartition, PartitionShape] = {},
     *,
     memory_budget: int | None = None,
-    most: int = MOST_RANGES,
-    smallest: int = SMALLEST_WORK,
 ) -> dict[OffsetRange, int]:
     """Number of ranges of each partition; arguments as for :func:`plan_ranges`."""
     known = {whole: _known(whole, shapes) for whole in partitions}
     total = sum(shape.work for shape in known.values())
-    share = max(1, smallest, -(-total // max(1, workers)))
+    share = max(1, SMALLEST_WORK, -(-total // max(1, workers)))
     counts: dict[OffsetRange, int] = {}
     for whole, shape in known.items():
         # Rounded: a partition slightly above the share is not worth a second range.
-        wanted = min(most, max(1, shape.work // smallest), max(1, (2 * shape.work + share) // (2 * share)))
+        wanted = min(MOST_RANGES, max(1, shape.work // SMALLEST_WORK), max(1, (2 * shape.work + share) // (2 * share)))
         fits = memory_budget is None or shape.bytes / wanted <= memory_budget
         counts[whole] = wanted if fits else min(wanted, MOST_SPILLED)
     return counts

@@ -106,8 +106,8 @@ def _reference(store: StoreView) -> str:
     return "its changelog" if store.logged else "a copy of it"
 
 
-def _some(names: tuple[str, ...], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def check_grace_buffer(store: StoreView) -> list[Finding]:

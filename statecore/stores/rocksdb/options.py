@@ -35,9 +35,9 @@ _OFFSETS_ARENA_BYTES = 8 << 10
 """A memtable with one row counts as one such block; RocksDB's default is an eighth of the buffer, up to 1 MiB."""
 
 
-def data_options(*, automatic_compaction: bool = False, format_version: int = FORMAT_VERSION) -> Any:
+def data_options(*, format_version: int = FORMAT_VERSION) -> Any:
     """``rocksdict.Options`` of a data family, its database and ingested files, shared with no other database."""
-    options = _without_table(automatic_compaction)
+    options = _without_table(automatic_compaction=False)
     options.set_block_based_table_factory(_table(format_version))
     return options
 
