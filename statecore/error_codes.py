@@ -221,6 +221,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "number-invalid": (Invalid, "A number is out of range."),
     "object-store-access-denied": (Invalid, "The object store rejects the credentials, or they lack a permission."),
     "object-store-clock-skewed": (Invalid, "The clocks of this machine and of the object store differ by too much."),
+    "object-store-credentials-expired": (
+        Retryable,
+        "The credentials of the object store have expired, and no newer ones were found.",
+    ),
     "object-store-credentials-missing": (Invalid, "This machine has no credentials for the object store."),
     "object-store-full": (Capacity, "The object store has no room, or a quota is used up."),
     "object-store-inconsistent": (Retryable, "The object store says that a blob exists, and does not find it."),
