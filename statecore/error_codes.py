@@ -43,6 +43,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
         "The broker refused the credentials, the user or the protocol versions of this client.",
     ),
     "broker-error": (Retryable, "A broker answered with a Kafka error that is not expected there."),
+    "broker-name-unresolved": (Retryable, "The host name of a broker has no address on this machine."),
     "broker-unreachable": (Retryable, "No broker answered within the deadline."),
     "bucket-invalid": (Invalid, "The text cannot be the name of an S3 bucket."),
     "bucket-unknown": (Invalid, "The S3 bucket does not exist."),

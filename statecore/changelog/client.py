@@ -190,7 +190,10 @@ class BrokerClient:
     ) -> Any:
         import kafka.errors as errors
 
+        from statecore.changelog.sockets import NameUnresolved
+
         pause = 0.05
+        unresolved: dict[str, Any] = {}
         while True:
             candidates = nodes()
             for node in candidates:
@@ -208,6 +211,8 @@ class BrokerClient:
                     tried.setdefault(self.where(node), "not connected yet")
                 except errors.KafkaError as error:
                     self.refuse_if_final(error, node)
+                    if isinstance(error, NameUnresolved):
+                        unresolved[self.where(node)] = node
                     tried[self.where(node)] = reason(error)
                 except (OSError, ValueError, RuntimeError) as error:  # certificate files, a missing GSSAPI library
                     raise Invalid(
@@ -217,6 +222,8 @@ class BrokerClient:
                         broker=self.where(node),
                     ) from error
             if time.monotonic() + pause >= deadline:
+                if unresolved and unresolved.keys() == tried.keys():
+                    raise self._unresolved(next(iter(unresolved.values())))
                 raise Retryable(
                     f"No broker answered within {allowed:.{0 if allowed >= 1 else 1}f} s: {self._failures(tried)}.",
                     code="broker-unreachable",
@@ -227,6 +234,26 @@ class BrokerClient:
                 )
             await self.sleep(pause)
             pause = min(2 * pause, 1.0)
+
+    def _unresolved(self, node: Any) -> Retryable:
+        """The error for a name that has no address here: one that was given, or one that a broker advertises."""
+        host = self.where(node).rpartition(":")[0]
+        named = {"host": host, "broker": self.where(node), "bootstrap_servers": self.bootstrap_servers}
+        if self.manager.cluster.is_bootstrap(node):
+            return Retryable(
+                f"The name {host} of the bootstrap server {self.where(node)} does not resolve on this machine.",
+                code="broker-name-unresolved",
+                action="Correct bootstrap_servers, or add the name to DNS or to /etc/hosts.",
+                **named,
+            )
+        return Retryable(
+            f"Broker {node} advertises {self.where(node)}, and the name {host} does not resolve on this machine. "
+            f"{self.bootstrap_servers} answered.",
+            code="broker-name-unresolved",
+            action=f"Set advertised.listeners of broker {node} to a name that this machine can resolve (in a container "
+            "or behind a tunnel: a listener of its own), or add the name to DNS or to /etc/hosts.",
+            **named,
+        )
 
     def where(self, node: Any) -> str:
         """``host:port`` of a broker id."""
