@@ -73,6 +73,11 @@ class DirectSocket(KafkaNetSocket):
 class ConnectionManager(KafkaConnectionManager):
     """kafka-python's manager with the transports of this module."""
 
+    def forget_refusal(self, node: Any) -> None:
+        """Connect again to a broker that rejected the last token; kafka-python would not."""
+        self._auth_failures.pop(node, None)
+        self.reset_backoff(node)
+
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         config = self.config
         sock = await create_connection(

@@ -6,14 +6,14 @@ Java (``StreamsConfig``, clients)       here ===================================
 the application's id ``bootstrap.servers``                   the cluster ``processing.guarantee``                the
 guarantee ``enable.transactional.statestores``    whether state stores are transactional (4.4) ``dsl.store.format``
 the format of the DSL's stores ``security.protocol``                   ``security_protocol`` ``sasl.mechanism``
-``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI ``sasl.jaas.config``
+``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI, OAUTHBEARER, AWS_MSK_IAM ``sasl.jaas.config``
 ``sasl_plain_username`` and ``sasl_plain_password``, or the Kerberos service ``ssl.truststore.location``, type PEM
 ``ssl_cafile`` ``ssl.keystore.location``, type PEM     ``ssl_certfile`` and ``ssl_keyfile``: one file has both
 ``ssl.key.password``                    ``ssl_password`` ``ssl.endpoint.identification.…``       ``ssl_check_hostname``
 times and sizes of the connection       the same with underscores ======================================
 ==============================================================================
 
-Connection settings that cannot be translated (a JKS truststore, OAUTHBEARER, a custom class) are refused, with a
+Connection settings that cannot be translated (a JKS truststore, a custom class) are refused, with a
 remedy. Names with the prefixes of the restore consumer win, as in Kafka Streams, because it reads the changelogs there.
 Secrets are returned separately: no spec contains one.
 """
@@ -35,6 +35,9 @@ PASSWORD_VARIABLE = "KAFKA_PASSWORD"
 KEY_PASSWORD_VARIABLE = "KAFKA_KEY_PASSWORD"
 """The same for the password of the client's key."""
 
+CLIENT_SECRET_VARIABLE = "KAFKA_CLIENT_SECRET"
+"""The same for the client's secret at the token endpoint."""
+
 _PREFIXES = ("restore.consumer.", "consumer.", "")
 _SAME = (
     "client.dns.lookup",
@@ -46,11 +49,20 @@ _SAME = (
     "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
 )
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
+_OAUTH = "sasl.oauthbearer."
+_TRANSLATED_CLASSES = re.compile(
+    r"org\.apache\.kafka\.common\.security\.oauthbearer\.(secured\.)?OAuthBearerLoginCallbackHandler|"
+    r"org\.apache\.kafka\.common\.security\.oauthbearer\.(ClientCredentials|Default)JwtRetriever|"
+    r"software\.amazon\.msk\.auth\.iam\.\w+"
+)
+"""What these classes do, the settings of a mechanism do here."""
+
 _OWN_CLASSES = (
     "sasl.client.callback.handler.class",
     "sasl.login.callback.handler.class",
     "sasl.login.class",
+    "sasl.oauthbearer.jwt.retriever.class",
     "security.providers",
     "ssl.engine.factory.class",
 )
@@ -156,7 +168,9 @@ class _Translation:
             if value is not None:
                 self.client[name.replace(".", "_")] = value
         self.problems += [
-            f"{name} names a Java class, which statecore cannot load" for name in _OWN_CLASSES if self._get(name)
+            f"{name} names a Java class, which statecore cannot load"
+            for name in _OWN_CLASSES
+            if (value := self._get(name)) and not _TRANSLATED_CLASSES.fullmatch(value)
         ]
         guarantee, store_format = self._guarantee(), self._format()
         if self.problems:
@@ -175,6 +189,7 @@ class _Translation:
             for setting, variable in (
                 ("the password", PASSWORD_VARIABLE),
                 ("the key's password", KEY_PASSWORD_VARIABLE),
+                ("the client's secret", CLIENT_SECRET_VARIABLE),
             )
             if variable in self.secrets
         ]
@@ -222,6 +237,8 @@ class _Translation:
         if mechanism not in _MECHANISMS:
             self.problems.append(f"sasl.mechanism {mechanism} is not supported; supported: {', '.join(_MECHANISMS)}")
             return
+        if "software.amazon.msk.auth.iam" in (self._get("sasl.login.callback.handler.class") or ""):
+            mechanism = "AWS_MSK_IAM"
         self.client["sasl_mechanism"] = mechanism
         options = {
             match[1]: re.sub(r"\\(.)", r"\1", next(part for part in match.groups()[1:] if part is not None))
@@ -232,6 +249,10 @@ class _Translation:
             if service:
                 self.client["sasl_kerberos_service_name"] = service
             return
+        if mechanism == "OAUTHBEARER":
+            self._oauthbearer(options)
+        if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
+            return
         if "username" not in options or "password" not in options:
             self.problems.append(
                 "sasl.jaas.config has no username and password; give them with --kafka sasl_plain_username=NAME "
@@ -240,6 +261,24 @@ class _Translation:
             return
         self.client["sasl_plain_username"] = options["username"]
         self._secret("sasl_plain_password", options["password"], PASSWORD_VARIABLE)
+
+    def _oauthbearer(self, options: Mapping[str, str]) -> None:
+        """Client credentials, by the names of KIP-1139 or the older ones of ``sasl.jaas.config``."""
+        given = {
+            "token_endpoint_url": self._get(f"{_OAUTH}token.endpoint.url"),
+            "client_credentials_client_id": self._get(f"{_OAUTH}client.credentials.client.id")
+            or options.get("clientId"),
+            "scope": self._get(f"{_OAUTH}scope") or options.get("scope"),
+        }
+        secret = self._get(f"{_OAUTH}client.credentials.client.secret") or options.get("clientSecret")
+        if not given["token_endpoint_url"] or not given["client_credentials_client_id"] or not secret:
+            self.problems.append(
+                f"sasl.mechanism OAUTHBEARER has no {_OAUTH}token.endpoint.url with client credentials "
+                f"({_OAUTH}client.credentials.…); add them, or give --kafka sasl_oauth_token_provider=NAME"
+            )
+            return
+        self.client |= {f"sasl_oauthbearer_{name}": value for name, value in given.items() if value}
+        self._secret("sasl_oauthbearer_client_credentials_client_secret", secret, CLIENT_SECRET_VARIABLE)
 
     def _ssl(self) -> None:
         trusted = self._pem("ssl.truststore", "certificates")

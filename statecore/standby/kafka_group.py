@@ -83,7 +83,8 @@ class GroupConsumer:
         self._was_in = False
         self._user_data_bytes = 0
         self._polled_at = time.monotonic()
-        known = {name: value for name, value in cluster.settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
+        given = cluster.connection_settings
+        known = {name: value for name, value in given.items() if name in KafkaConsumer.DEFAULT_CONFIG}
         try:
             self._consumer = KafkaConsumer(
                 **{

@@ -116,7 +116,8 @@ class ProcessorSettings:
 def _expanded(java: JavaConfiguration, environ: Mapping[str, str]) -> Mapping[str, Any]:
     if not java.client:
         return {}
+    from statecore.changelog.client import connection_settings
     from statecore.spec.client_settings import client_settings  # loads PyYAML
 
     settings, _ = client_settings(java.client, environ, source=java.source)
-    return settings
+    return connection_settings(settings, java.bootstrap_servers or "")

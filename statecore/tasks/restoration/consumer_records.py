@@ -58,7 +58,8 @@ def _consumer(cluster: Cluster, isolation: IsolationLevel) -> Any:
     from kafka import KafkaConsumer
     from kafka.errors import KafkaError
 
-    known = {name: value for name, value in cluster.settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
+    settings = cluster.connection_settings
+    known = {name: value for name, value in settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
     try:
         return KafkaConsumer(
             **{

@@ -102,13 +102,76 @@ def test_kerberos_needs_no_password():
     }
 
 
+ENDPOINT = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+}
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        {
+            "sasl.jaas.config": 'OAuthBearerLoginModule required clientId="app" clientSecret="s;1" scope="kafka";',
+            "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.secured."
+            "OAuthBearerLoginCallbackHandler",
+        },
+        {
+            "sasl.jaas.config": "OAuthBearerLoginModule required;",
+            "sasl.oauthbearer.client.credentials.client.id": "app",
+            "sasl.oauthbearer.client.credentials.client.secret": "s;1",
+            "sasl.oauthbearer.scope": "kafka",
+            "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer."
+            "ClientCredentialsJwtRetriever",
+        },
+    ],
+    ids=["jaas", "KIP-1139"],
+)
+def test_client_credentials_are_translated_and_the_secret_is_apart(client):
+    found = translate({**ENDPOINT, **client}, "x")
+    assert found.client == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_endpoint_url": "https://idp/token",
+        "sasl_oauthbearer_client_credentials_client_id": "app",
+        "sasl_oauthbearer_client_credentials_client_secret": "${KAFKA_CLIENT_SECRET}",
+        "sasl_oauthbearer_scope": "kafka",
+    }
+    assert found.secrets == {"KAFKA_CLIENT_SECRET": "s;1"}
+    assert len([remark for remark in found.remarks if "set KAFKA_CLIENT_SECRET" in remark]) == 1
+    expanded, _ = client_settings(found.client, found.secrets, source="--config")
+    assert expanded["sasl_oauthbearer_client_credentials_client_secret"] == "s;1"
+
+
+@pytest.mark.parametrize(
+    "iam",
+    [
+        {
+            "sasl.mechanism": "AWS_MSK_IAM",
+            "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        },
+        {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+        },
+    ],
+    ids=["AWS_MSK_IAM", "OAUTHBEARER"],
+)
+def test_the_classes_of_msk_are_translated_to_its_mechanism(iam):
+    found = translate({"security.protocol": "SASL_SSL", "sasl.jaas.config": "IAMLoginModule required;", **iam}, "x")
+    assert found.client == {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"ssl.truststore.type": "JKS"}, "has the type JKS, which only Java reads; convert it to PEM (keytool"),
         ({"ssl.truststore.certificates": "-----BEGIN"}, "save that as a PEM file"),
         ({"ssl.keystore.type": "PKCS12"}, "ssl.keystore.location /etc/client.pem has the type PKCS12"),
-        ({"sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER is not supported; supported: PLAIN"),
+        ({"sasl.mechanism": "DIGEST-MD5"}, "DIGEST-MD5 is not supported; supported: PLAIN"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER has no sasl.oauthbearer.token.endpoint.url"),
+        ({"sasl.oauthbearer.jwt.retriever.class": "com.x.Y"}, "names a Java class"),
         ({"sasl.jaas.config": "${file:/etc/secrets:jaas}"}, "comes from a config provider"),
         ({"sasl.jaas.config": "Module required;"}, "has no username and password"),
         ({"sasl.login.callback.handler.class": "com.x.Y"}, "names a Java class"),
