@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from statecore.errors import Invalid, Retryable
+from statecore.spec.bootstrap_servers import parse_bootstrap_servers
 
 T = TypeVar("T")
 
@@ -60,6 +61,19 @@ class BrokerClient:
     def settings(self) -> Mapping[str, Any]:
         """Further kafka-python settings, as given."""
         return self._kafka
+
+    @property
+    def addresses(self) -> list[str]:
+        """The bootstrap servers, each as ``host:port``."""
+        servers = parse_bootstrap_servers(self.bootstrap_servers)
+        if servers is None:
+            raise Invalid(
+                f"bootstrap_servers is {self.bootstrap_servers!r}, expected host:port, or several separated by commas.",
+                code="kafka-settings-invalid",
+                action="Correct bootstrap_servers.",
+                bootstrap_servers=self.bootstrap_servers,
+            )
+        return list(servers)
 
     @property
     def connection_settings(self) -> Mapping[str, Any]:
@@ -131,7 +145,7 @@ class BrokerClient:
             "proxy_url": DIRECT,
             "ssl_password": "",  # without one OpenSSL asks for it on the terminal
             **given,
-            "bootstrap_servers": [part.strip() for part in self.bootstrap_servers.split(",") if part.strip()],
+            "bootstrap_servers": self.addresses,
         }
         try:
             net = NetworkSelector(client_id=settings["client_id"], slow_task_threshold_secs=0)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
+from statecore.spec.bootstrap_servers import parse_bootstrap_servers
 from statecore.spec.model import ProcessingGuarantee
 from statecore.system_errors import system_error
 
@@ -49,6 +50,13 @@ _SAME = (
     "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
 )
+_UNQUOTED = (
+    *("application.id", "bootstrap.servers", "processing.guarantee", "enable.transactional.statestores"),
+    *("dsl.store.format", "security.protocol", "sasl.mechanism", "ssl.keystore.type", "ssl.truststore.type"),
+    "sasl.oauthbearer.token.endpoint.url",
+)
+"""Settings whose values have no quotes; Java takes a quote as part of the value."""
+
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
 _OAUTH = "sasl.oauthbearer."
 _TRANSLATED_CLASSES = re.compile(
@@ -101,7 +109,15 @@ def load_java_configuration(path: Path) -> JavaConfiguration:
     return translate(load_properties(path), str(path))
 
 
-def load_properties(path: Path) -> dict[str, str]:
+class Properties(dict[str, str]):
+    """The pairs of a file; ``places`` has line and column of each character of a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, list[tuple[int, int]]] = {}
+
+
+def load_properties(path: Path) -> Properties:
     """Read the pairs of a ``.properties`` file."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -114,20 +130,34 @@ def load_properties(path: Path) -> dict[str, str]:
     return parse_properties(text)
 
 
-def parse_properties(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> Properties:
     """Parse the format of ``java.util.Properties.load``; the last value of a name wins."""
-    pairs: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        entry = line.lstrip(" \t\f")
+    pairs = Properties()
+    lines = enumerate(text.splitlines(), 1)
+    for number, line in lines:
+        entry, places = _stripped(number, line)
         if not entry or entry[0] in "#!":
             continue
         while _is_continued(entry):
-            entry = entry[:-1] + next(lines, "").lstrip(" \t\f")
+            more, its_places = _stripped(*next(lines, (number, "")))
+            entry, places = entry[:-1] + more, places[:-1] + its_places
         match = re.match(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", entry, re.DOTALL)
         if match is not None:
-            pairs[_unescaped(match[1])] = _unescaped(match[2])
+            name = _unescaped(match[1])
+            pairs[name] = _unescaped(match[2])
+            pairs.places[name] = [places[match.start(2) + one.start()] for one in _CHARACTER.finditer(match[2])]
     return pairs
+
+
+_CHARACTER = re.compile(r"\\u[0-9A-Fa-f]{4}|\\.|.", re.DOTALL)
+"""A character of a value as it is written."""
+
+
+def _stripped(number: int, line: str) -> tuple[str, list[tuple[int, int]]]:
+    """A line without its indent, and the place of each of its characters."""
+    entry = line.lstrip(" \t\f")
+    first = len(line) - len(entry) + 1
+    return entry, [(number, first + at) for at in range(len(entry))]
 
 
 def _is_continued(entry: str) -> bool:
@@ -146,6 +176,17 @@ def translate(properties: Mapping[str, str], source: str) -> JavaConfiguration:
     return _Translation(properties, source).result()
 
 
+def _open_quote(text: str) -> int | None:
+    """Index of a quote of a JAAS configuration that is not closed."""
+    opened: int | None = None
+    for match in re.finditer(r"\\.|[\"']", text, re.DOTALL):
+        if opened is None and match[0] in "\"'":
+            opened = match.start()
+        elif opened is not None and match[0] == text[opened]:
+            opened = None
+    return opened
+
+
 class _Translation:
     """One translation; collects untranslatable settings in ``problems``."""
 
@@ -156,6 +197,7 @@ class _Translation:
         self.problems: list[str] = []
 
     def result(self) -> JavaConfiguration:
+        self._refuse_stray_quotes()
         protocol = (self._get("security.protocol") or "PLAINTEXT").upper()
         if "security.protocol" in self._names():
             self.client["security_protocol"] = protocol
@@ -172,16 +214,8 @@ class _Translation:
             for name in _OWN_CLASSES
             if (value := self._get(name)) and not _TRANSLATED_CLASSES.fullmatch(value)
         ]
-        guarantee, store_format = self._guarantee(), self._format()
-        if self.problems:
-            raise Invalid(
-                f"{self.source} cannot be translated for a client that is not Java:\n  "
-                + "\n  ".join(self.problems)
-                + "\n",
-                code="config-unsupported",
-                action="Follow each line, or omit --config and give --bootstrap-servers, --application-id and --kafka.",
-                problems=self.problems,
-            )
+        guarantee, store_format, servers = self._guarantee(), self._format(), self._servers()
+        self._raise_if_any()
         suppliers = self.properties.get("dsl.store.suppliers.class", "")
         remarks = [f"{name} is left out" for name in _IGNORED if self._get(name)]
         remarks += [
@@ -196,7 +230,7 @@ class _Translation:
         return JavaConfiguration(
             self.source,
             self.properties.get("application.id"),
-            self._get("bootstrap.servers"),
+            servers,
             guarantee,
             self.properties.get("enable.transactional.statestores", "").strip().lower() == "true",
             store_format,
@@ -205,6 +239,31 @@ class _Translation:
             self.secrets,
             tuple(remarks),
         )
+
+    def _raise_if_any(self) -> None:
+        if self.problems:
+            raise Invalid(
+                f"{self.source} cannot be translated for a client that is not Java:\n  "
+                + "\n  ".join(self.problems)
+                + "\n",
+                code="config-unsupported",
+                action="Follow each line, or omit --config and give --bootstrap-servers, --application-id and --kafka.",
+                problems=self.problems,
+            )
+
+    def _refuse_stray_quotes(self) -> None:
+        for name, value in self.properties.items():
+            known = next(name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix))
+            found = re.search("[\"']", value) if known in _UNQUOTED else None
+            at = found.start() if found else _open_quote(value) if known == "sasl.jaas.config" else None
+            if at is not None:
+                why = "Java takes it as part of the value" if known in _UNQUOTED else "it is not closed"
+                self.problems.append(f"{self._place(name, at)}: {name} has a stray quote: {why}")
+        self._raise_if_any()
+
+    def _place(self, name: str, at: int) -> str:
+        places = getattr(self.properties, "places", {}).get(name)
+        return f"{self.source}:{places[at][0]}:{places[at][1]}" if places else self.source
 
     def _names(self) -> set[str]:
         return {name.removeprefix(prefix) for name in self.properties for prefix in _PREFIXES}
@@ -225,6 +284,15 @@ class _Translation:
         if value and value not in known:
             self.problems.append(f"processing.guarantee is {value}; Kafka Streams 4 supports {' and '.join(known)}")
         return ProcessingGuarantee(value) if value in known else None
+
+    def _servers(self) -> str | None:
+        value = self._get("bootstrap.servers")
+        if value is None or "${" in value:
+            return value
+        servers = parse_bootstrap_servers(value)
+        if servers is None:
+            self.problems.append(f"bootstrap.servers is {value}; Kafka expects host:port, or several with commas")
+        return ",".join(servers or ())
 
     def _format(self) -> str | None:
         value = self.properties.get("dsl.store.format", "").strip().upper()

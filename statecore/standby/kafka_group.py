@@ -91,9 +91,7 @@ class GroupConsumer:
                     "ssl_password": "",  # without one OpenSSL asks for it on the terminal
                     "proxy_url": DIRECT,  # closes the socket of a connect that the close of the consumer cancels
                     **known,
-                    "bootstrap_servers": [
-                        part.strip() for part in cluster.bootstrap_servers.split(",") if part.strip()
-                    ],
+                    "bootstrap_servers": cluster.addresses,
                     "group_id": settings.group_id,
                     "group_instance_id": settings.instance_id,
                     "session_timeout_ms": settings.session_timeout_ms,

@@ -65,7 +65,7 @@ def _consumer(cluster: Cluster, isolation: IsolationLevel) -> Any:
             **{
                 "ssl_password": "",  # without one OpenSSL asks for it on the terminal
                 **known,
-                "bootstrap_servers": [part.strip() for part in cluster.bootstrap_servers.split(",") if part.strip()],
+                "bootstrap_servers": cluster.addresses,
                 "group_id": None,
                 "enable_auto_commit": False,
                 "auto_offset_reset": "none",

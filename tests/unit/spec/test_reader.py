@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import warnings
 
 import pytest
@@ -282,3 +283,22 @@ def test_a_pipe_is_no_spec_and_is_not_waited_for(tmp_path):
         load_spec(tmp_path / "stores.yaml")
     with raises(Invalid, "file-not-regular"):
         load_spec("/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("application_id: orders", 'application_id: "orders'),
+        ("application_id: orders", "application_id: 'orders"),
+        ("bootstrap_servers: localhost:9092, [::1]:9093", "bootstrap_servers: \"localhost:9092 # it's"),
+    ],
+)
+def test_a_quote_without_a_partner_is_reported_with_its_place(old, new):
+    assert old in GOOD
+    line = GOOD.replace(old, new).splitlines().index(new) + 1
+    with raises(Invalid, "spec-invalid") as caught:
+        read(GOOD.replace(old, new))
+    (problem,) = caught.value.context["problems"]
+    column = new.index(": ") + 3
+    assert re.search(rf":{line}:{column}: ", problem), problem
+    assert "quote" in problem
