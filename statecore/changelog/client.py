@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from statecore.errors import Invalid, Retryable
+from statecore.spec.bootstrap_servers import parse_bootstrap_servers
 
 T = TypeVar("T")
 
@@ -22,6 +23,7 @@ LOG = logging.getLogger(__name__)
 _RESPONSE_BYTES = 256 << 20  # kafka-python's default of 1 MB is too small for the metadata of a large cluster
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SILENT_SECONDS = 2.0  # an unanswered request is reported after that time
+_BY_TOKEN = ("OAUTHBEARER", "AWS_MSK_IAM")
 _BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -31,6 +33,15 @@ def reason(error: BaseException) -> str:
     return re.sub(r"^(?:\w+Error: )+", "", text).rstrip(".") or type(error).__name__
 
 
+def connection_settings(kafka: Mapping[str, Any], bootstrap_servers: str) -> Mapping[str, Any]:
+    """kafka-python's settings for those of a spec: a provider of tokens in place of the names that describe one."""
+    if kafka.get("sasl_mechanism") not in _BY_TOKEN or not str(kafka.get("security_protocol")).startswith("SASL_"):
+        return kafka
+    from statecore.changelog.token_providers import with_token_provider
+
+    return with_token_provider(kafka, bootstrap_servers)
+
+
 class BrokerClient:
     """Sends requests to brokers; a context manager that connects on first use."""
 
@@ -38,6 +49,8 @@ class BrokerClient:
         self.bootstrap_servers = bootstrap_servers
         self.timeout = timeout
         self._kafka = dict(kafka)
+        self._connection_settings: Mapping[str, Any] | None = None
+        self._has_renewed_token = False
         self._net: Any = None
         self._manager: Any = None
         self._is_waiting = False
@@ -48,6 +61,26 @@ class BrokerClient:
     def settings(self) -> Mapping[str, Any]:
         """Further kafka-python settings, as given."""
         return self._kafka
+
+    @property
+    def addresses(self) -> list[str]:
+        """The bootstrap servers, each as ``host:port``."""
+        servers = parse_bootstrap_servers(self.bootstrap_servers)
+        if servers is None:
+            raise Invalid(
+                f"bootstrap_servers is {self.bootstrap_servers!r}, expected host:port, or several separated by commas.",
+                code="kafka-settings-invalid",
+                action="Correct bootstrap_servers.",
+                bootstrap_servers=self.bootstrap_servers,
+            )
+        return list(servers)
+
+    @property
+    def connection_settings(self) -> Mapping[str, Any]:
+        """Further kafka-python settings, with a token provider for OAUTHBEARER; every connection shares it."""
+        if self._connection_settings is None:
+            self._connection_settings = connection_settings(self._kafka, self.bootstrap_servers)
+        return self._connection_settings
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +128,9 @@ class BrokerClient:
 
         from statecore.changelog.sockets import DIRECT, ConnectionManager
 
-        unknown = sorted(set(self._kafka) - set(ConnectionManager.DEFAULT_CONFIG))
+        self._check_security()
+        given = self.connection_settings
+        unknown = sorted(set(given) - set(ConnectionManager.DEFAULT_CONFIG))
         if unknown:
             raise Invalid(
                 f"Unknown Kafka client settings: {', '.join(unknown)}.",
@@ -103,15 +138,14 @@ class BrokerClient:
                 action="Use kafka-python's names, for example security_protocol, ssl_cafile, sasl_mechanism.",
                 settings=unknown,
             )
-        self._check_security()
         settings = {
             "client_id": "statecore",
             "receive_message_max_bytes": _RESPONSE_BYTES,
             "reconnect_backoff_max_ms": 1000,
             "proxy_url": DIRECT,
             "ssl_password": "",  # without one OpenSSL asks for it on the terminal
-            **self._kafka,
-            "bootstrap_servers": [part.strip() for part in self.bootstrap_servers.split(",") if part.strip()],
+            **given,
+            "bootstrap_servers": self.addresses,
         }
         try:
             net = NetworkSelector(client_id=settings["client_id"], slow_task_threshold_secs=0)
@@ -190,7 +224,10 @@ class BrokerClient:
     ) -> Any:
         import kafka.errors as errors
 
+        from statecore.changelog.sockets import NameUnresolved
+
         pause = 0.05
+        unresolved: dict[str, Any] = {}
         while True:
             candidates = nodes()
             for node in candidates:
@@ -203,11 +240,15 @@ class BrokerClient:
                     connection = self.manager.get_connection(node, refresh_metadata_on_err=False)
                     await self.manager.wait_for(connection.init_future, remaining * 1000)
                     sent = connection.send_request(request(), request_timeout_ms=remaining * 1000)
-                    return await self.manager.wait_for(sent, remaining * 1000)
+                    answer = await self.manager.wait_for(sent, remaining * 1000)
+                    self._has_renewed_token = False
+                    return answer
                 except errors.NodeNotReadyError:
                     tried.setdefault(self.where(node), "not connected yet")
                 except errors.KafkaError as error:
                     self.refuse_if_final(error, node)
+                    if isinstance(error, NameUnresolved):
+                        unresolved[self.where(node)] = node
                     tried[self.where(node)] = reason(error)
                 except (OSError, ValueError, RuntimeError) as error:  # certificate files, a missing GSSAPI library
                     raise Invalid(
@@ -217,6 +258,8 @@ class BrokerClient:
                         broker=self.where(node),
                     ) from error
             if time.monotonic() + pause >= deadline:
+                if unresolved and unresolved.keys() == tried.keys():
+                    raise self._unresolved(next(iter(unresolved.values())))
                 raise Retryable(
                     f"No broker answered within {allowed:.{0 if allowed >= 1 else 1}f} s: {self._failures(tried)}.",
                     code="broker-unreachable",
@@ -227,6 +270,26 @@ class BrokerClient:
                 )
             await self.sleep(pause)
             pause = min(2 * pause, 1.0)
+
+    def _unresolved(self, node: Any) -> Retryable:
+        """The error for a name that has no address here: one that was given, or one that a broker advertises."""
+        host = self.where(node).rpartition(":")[0]
+        named = {"host": host, "broker": self.where(node), "bootstrap_servers": self.bootstrap_servers}
+        if self.manager.cluster.is_bootstrap(node):
+            return Retryable(
+                f"The name {host} of the bootstrap server {self.where(node)} does not resolve on this machine.",
+                code="broker-name-unresolved",
+                action="Correct bootstrap_servers, or add the name to DNS or to /etc/hosts.",
+                **named,
+            )
+        return Retryable(
+            f"Broker {node} advertises {self.where(node)}, and the name {host} does not resolve on this machine. "
+            f"{self.bootstrap_servers} answered.",
+            code="broker-name-unresolved",
+            action=f"Set advertised.listeners of broker {node} to a name that this machine can resolve (in a container "
+            "or behind a tunnel: a listener of its own), or add the name to DNS or to /etc/hosts.",
+            **named,
+        )
 
     def where(self, node: Any) -> str:
         """``host:port`` of a broker id."""
@@ -247,6 +310,8 @@ class BrokerClient:
             errors.UnsupportedVersionError,
             errors.KafkaConfigurationError,
         )
+        if isinstance(error, errors.SaslAuthenticationFailedError) and self._renew_token(error, node):
+            return
         if isinstance(error, final):
             raise Invalid(
                 f"Broker {self.where(node)} rejected this client: {reason(error)}.",
@@ -261,6 +326,24 @@ class BrokerClient:
                 action="Correct security_protocol and the ssl_ settings under kafka, or the broker's certificate.",
                 broker=self.where(node),
             ) from error
+
+    def _renew_token(self, error: Exception, node: Any) -> bool:
+        """Whether a broker that rejected a token is to be asked once more, with another."""
+        provider = self.connection_settings.get("sasl_oauth_token_provider")
+        if provider is None:
+            return False
+        if self._has_renewed_token:
+            raise Retryable(
+                f"Broker {self.where(node)} rejected two tokens in a row: {reason(error)}.",
+                code="broker-token-rejected",
+                action="Check that the tokens are for this cluster: audience, scope, and the clocks.",
+                broker=self.where(node),
+            ) from error
+        self._has_renewed_token = True
+        if hasattr(provider, "forget"):
+            provider.forget()
+        self.manager.forget_refusal(node)
+        return True
 
     def metadata_brokers(self) -> list[Any]:
         """Brokers to ask for metadata, in this order: connected ones, the bootstrap servers, all others."""

@@ -207,7 +207,7 @@ class Cluster(BrokerClient):
             response = await self._metadata(names, deadline)
             found = {topic.name: topic for topic in response.topics if topic.error_code == 0}
             errors = {topic.name: topic.error_code for topic in response.topics if topic.error_code != 0}
-            self._check_rights(errors)
+            self._check_rights("Describe", errors)
             absent = {name for name, code in errors.items() if code in (_UNKNOWN_TOPIC, _INVALID_TOPIC)}
             # Twice, because a broker may lag behind the creation of a topic by some milliseconds.
             if absent and absent == absent_before:
@@ -244,14 +244,16 @@ class Cluster(BrokerClient):
             await self.sleep(pause)
             pause = min(2 * pause, 1.0)
 
-    def _check_rights(self, errors: dict[str, int]) -> None:
+    def _check_rights(self, right: str, errors: dict[str, int]) -> None:
         denied = sorted(name for name, code in errors.items() if code == _TOPIC_DENIED)
         if denied:
             raise Invalid(
-                f"This client may not describe the topics {', '.join(denied)}.",
+                f"The user of this client lacks the right {right} on the topics {', '.join(denied)}.",
                 code="topic-authorization-failed",
-                action="Grant Describe, DescribeConfigs and Read on them to its user.",
+                action=f"Grant {right} on them. All rights that statecore needs on a topic: Describe, DescribeConfigs, "
+                "Read.",
                 topics=denied,
+                right=right,
             )
 
     def _leader(self, tp: TopicPartition) -> Leader:
@@ -281,7 +283,7 @@ class Cluster(BrokerClient):
         configs: dict[str, dict[str, str]] = {}
         for result in response.results:
             if result.error_code != 0:
-                self._check_rights({result.resource_name: result.error_code})
+                self._check_rights("DescribeConfigs", {result.resource_name: result.error_code})
                 raise Retryable(
                     f"The configuration of topic {result.resource_name} could not be read: "
                     f"error {result.error_code} {result.error_message or ''}.",
@@ -317,6 +319,8 @@ class Cluster(BrokerClient):
             if problem is None:
                 continue
             if time.monotonic() + pause >= deadline:
+                if isinstance(problem, Retryable):
+                    raise problem
                 raise Retryable(
                     f"Offsets of {problem} could not be read in time.",
                     code="offsets-unavailable",
@@ -327,7 +331,9 @@ class Cluster(BrokerClient):
             pause = min(2 * pause, 1.0)
             await self._look_up(sorted({tp.topic for tp in missing}), deadline)
 
-    async def _ask_once(self, request: LeaderRequest, missing: list[TopicPartition], deadline: float) -> str | None:
+    async def _ask_once(
+        self, request: LeaderRequest, missing: list[TopicPartition], deadline: float
+    ) -> str | Retryable | None:
         """Run one round; returns a failure that may pass, if any."""
         from kafka.errors import IncompatibleBrokerVersion
 
@@ -342,12 +348,12 @@ class Cluster(BrokerClient):
             for one in request.exchanges(epochs):
                 sent = self.manager.call_soon(self.ask, partial(list, [node]), one.request, until)
                 waiting.append((one, sent))
-        problem = None
+        problem: str | Retryable | None = None
         for one, sent in waiting:
             try:
                 response = await sent
             except Retryable as error:
-                problem = error.what
+                problem = error if error.code == "broker-name-unresolved" else error.what
                 continue
             except Invalid as error:
                 if one.unsupported is None or not isinstance(error.__cause__, IncompatibleBrokerVersion):
@@ -355,7 +361,7 @@ class Cluster(BrokerClient):
                 one.unsupported()
                 continue
             for tp, code in one.take(response):
-                self._check_rights({tp.topic: code})
+                self._check_rights("Describe", {tp.topic: code})
                 problem = f"{tp} (error {code})"
         return problem
 

@@ -272,9 +272,10 @@ class PartitionFetcher:
         names = {"topic": self._tp.topic, "partition": self._tp.partition, "offset": offset}
         if code == _TOPIC_AUTHORIZATION_FAILED:
             raise Invalid(
-                f"{place}: this client may not read it.",
+                f"{place}: the user of this client lacks the right Read on it.",
                 code="topic-authorization-failed",
-                action="Grant Read on the topic to its user.",
+                action="Grant Read on it. All rights that statecore needs on a topic: Describe, DescribeConfigs, Read.",
+                right="Read",
                 **names,
             )
         if code == _CORRUPT_MESSAGE:

@@ -68,11 +68,12 @@ async def _committed(
         return {tp: offset if (offset := committed.get(tp, -1)) >= 0 else None for tp in partitions}
     if code == _GROUP_DENIED:
         raise Invalid(
-            f"This client may not read the offsets of the consumer group {group}.",
+            f"The user of this client lacks the right Describe on the consumer group {group}.",
             code="group-authorization-failed",
-            action="Grant Describe on the group to its user: a source topic reused as changelog is restored up to "
+            action="Grant Describe on the group: a source topic reused as changelog is restored up to "
             "the offset that the application has committed.",
             group=group,
+            right="Describe",
         )
     raise Retryable(
         f"The committed offsets of the consumer group {group} could not be read: Kafka error {code}.",

@@ -42,10 +42,21 @@ class TlsRefused(KafkaError):
         return str(self.args[0])
 
 
+class NameUnresolved(KafkaConnectionError):
+    """The host of a broker has no address on this machine."""
+
+
 class DirectSocket(KafkaNetSocket):
     """Connects without a proxy."""
 
     SCHEMES = ("statecore-direct",)
+
+    def dns_lookup(self, host: str, port: int, raise_error: bool = False) -> list[Any]:  # noqa: ARG002
+        """The addresses of a host; kafka-python drops the reason, and with it the name."""
+        try:
+            return socket.getaddrinfo(host, port, socket.AF_UNSPEC, socket.SOCK_STREAM)
+        except (socket.gaierror, UnicodeError) as error:
+            raise NameUnresolved(f"the name {host} does not resolve on this machine ({error})") from error
 
     async def sock_connect(
         self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None
@@ -61,6 +72,11 @@ class DirectSocket(KafkaNetSocket):
 
 class ConnectionManager(KafkaConnectionManager):
     """kafka-python's manager with the transports of this module."""
+
+    def forget_refusal(self, node: Any) -> None:
+        """Connect again to a broker that rejected the last token; kafka-python would not."""
+        self._auth_failures.pop(node, None)
+        self.reset_backoff(node)
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         config = self.config

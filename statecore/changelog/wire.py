@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from statecore.changelog.client import BrokerClient, reason
 from statecore.changelog.decoder import NO_ABORTED
+from statecore.errors import StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 
 _NEWEST_VERSION = 18
@@ -167,6 +168,8 @@ async def _connect(client: BrokerClient, node: int, where: str, deadline: float)
     connection = await connect_apart(client.manager, broker, min(deadline, time.monotonic() + _CONNECT_SECONDS))
     if not connection.connected:
         error = connection.init_future.exception
+        if isinstance(error, StatecoreError):  # of a token provider
+            raise error
         if isinstance(error, errors.KafkaError):
             client.refuse_if_final(error, node)
         raise WireError(f"cannot be connected to ({reason(error) if error else 'no answer in time'})") from error

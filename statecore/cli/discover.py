@@ -149,6 +149,7 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     )
     on_terminal = not output.json and sys.stdin.isatty() and sys.stderr.isatty()
     with Cluster(servers, settings, timeout=arguments.timeout) as cluster:
+        cluster.bootstrap_servers = ",".join(cluster.addresses)  # as the spec has them
         group = None
         if topology is None:
             group = _group(cluster, application_id, required=arguments.state_dir is None, output=output)

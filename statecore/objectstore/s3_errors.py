@@ -2,30 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
+from statecore.objectstore.s3_credentials import EXPIRED, RENEW, UNKNOWN_KEY
 from statecore.objectstore.s3_location import S3Location
 
 CONFLICT, EXISTS, NO_RANGE = 409, 412, 416
 """HTTP statuses of conditional and range requests."""
 
+
+class _Refusal(NamedTuple):
+    """What an error code of S3 means: the error to raise, the cause as a sentence, and what to do."""
+
+    kind: type[StatecoreError]
+    code: str
+    cause: str
+    action: str
+
+
+_FULL = _Refusal(Capacity, "object-store-full", "", "Free space there, or raise the quota, then run this again.")
+_CLOCK = _Refusal(
+    Invalid,
+    "object-store-clock-skewed",
+    "A signature is valid for 15 minutes.",
+    "Set the clock of this machine, or that of the object store.",
+)
+_EXPIRED = _Refusal(
+    Retryable,
+    "object-store-credentials-expired",
+    "The temporary credentials have expired, and a new session found no newer ones.",
+    RENEW,
+)
+_KEY = _Refusal(
+    Invalid,
+    "object-store-access-denied",
+    "The object store does not know the access key: it was deleted, replaced, or belongs to another store.",
+    "Check AWS_ACCESS_KEY_ID, the profile (AWS_PROFILE) and the endpoint.",
+)
+_SIGNATURE = _Refusal(
+    Invalid,
+    "object-store-access-denied",
+    "The secret key does not belong to the access key, a proxy changes the request, or the server does not support "
+    "checksums in requests (as Google Cloud Storage).",
+    "Check AWS_SECRET_ACCESS_KEY and any proxy. A server without such checksums cannot hold a repository.",
+)
+_RIGHTS = _Refusal(
+    Invalid,
+    "object-store-access-denied",
+    "The user or role is known, and lacks a permission.",
+    "Grant it s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject, s3:DeleteObject and "
+    "s3:AbortMultipartUpload below the prefix; with encryption=aws:kms also kms:GenerateDataKey and kms:Decrypt on the "
+    "key. If the requester pays for this bucket, add request-payer=requester to the URL.",
+)
+_ACCOUNT = _Refusal(
+    Invalid, "object-store-access-denied", "The account is suspended.", "Ask the owner of the account for the reason."
+)
+_REGION = _Refusal(
+    Invalid,
+    "object-store-settings-invalid",
+    "The bucket is in another region than the request.",
+    "Set the region of the bucket: region=... in the URL, or AWS_REGION.",
+)
+_STYLE = _Refusal(
+    Invalid,
+    "object-store-settings-invalid",
+    "The server wants the bucket in the host name.",
+    "Add addressing=virtual to the URL.",
+)
+_CHECKSUMS = _Refusal(
+    Invalid,
+    "object-store-unsuitable",
+    "The server does not support checksums in requests.",
+    "Use another server: without these checksums damage would not be detected.",
+)
+_PASSING = _Refusal(
+    Retryable, "object-store-unavailable", "", "Check the health of the object store, then run this again."
+)
+_OTHER = _Refusal(
+    Invalid,
+    "object-store-refused",
+    "",
+    "Check the location, its region and endpoint, and what the server supports.",
+)
+
+_REFUSALS: Mapping[str, _Refusal] = {
+    **dict.fromkeys(("QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "EntityTooLarge"), _FULL),
+    **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"), _CLOCK),
+    **dict.fromkeys(EXPIRED, _EXPIRED),
+    **dict.fromkeys(UNKNOWN_KEY, _KEY),
+    "SignatureDoesNotMatch": _SIGNATURE,
+    **dict.fromkeys(("AccessDenied", "403", "Forbidden"), _RIGHTS),
+    **dict.fromkeys(("AccountProblem", "AllAccessDisabled"), _ACCOUNT),
+    **dict.fromkeys(
+        ("PermanentRedirect", "301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"), _REGION
+    ),
+    "SecondLevelDomainForbidden": _STYLE,
+    **dict.fromkeys(
+        (
+            *("SlowDown", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest"),
+            *("NoSuchUpload", "Throttling", "ThrottlingException", "RequestThrottled", "XAmzContentSHA256Mismatch"),
+            "XAmzContentChecksumMismatch",
+        ),
+        _PASSING,
+    ),
+}
+"""Error codes of S3 and of compatible servers."""
+
 _NOT_THERE = ("NoSuchKey", "404", "NotFound")
-_FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "EntityTooLarge")
-_RIGHTS = (
-    *("AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
-    *("InvalidToken", "TokenRefreshRequired", "AllAccessDisabled", "AccountProblem", "XAdminUserNotFound"),
-)
-_CLOCK = ("RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture")
-_LATER = (
-    *("SlowDown", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest", "NoSuchUpload"),
-    *("Throttling", "ThrottlingException", "RequestThrottled", "XAmzContentSHA256Mismatch"),
-    "XAmzContentChecksumMismatch",
-)
-_CREDENTIALS = (
-    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
-    *("SSOTokenLoadError", "UnauthorizedSSOTokenError", "ProfileNotFound"),
-)
+_NO_SUPPORT = ("InvalidArgument", "InvalidRequest", "NotImplemented")
+_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "SSOTokenLoadError", "ProfileNotFound")
+_RENEWALS = ("CredentialRetrievalError", "TokenRetrievalError", "UnauthorizedSSOTokenError")
 _SETTINGS = ("NoRegionError", "InvalidEndpointConfigurationError", "ParamValidationError", "EndpointProviderError")
 _SERVER_ERRORS = 500
 _INSUFFICIENT_STORAGE = 507
@@ -69,44 +157,35 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
             **where,
         )
     message = str(response.get("Error", {}).get("Message") or code or error).rstrip(".")
-    message_text = f"{failed}: {message} ({code or status}).{asked}"
-    if code in _FULL or status == _INSUFFICIENT_STORAGE:
-        return Capacity(
-            message_text,
-            code="object-store-full",
-            action="Free space there, or raise the quota, then run this again.",
-            **where,
-        )
-    if code in _CLOCK:
-        return Invalid(
-            message_text,
-            code="object-store-clock-skewed",
-            action="Set the clock of this machine, or that of the object store: a signature is valid for 15 minutes.",
-            **where,
-        )
-    if code in _RIGHTS or status in (401, 403):
-        who = " (aws sts get-caller-identity)" if ".amazonaws." in endpoint else ""
-        rights = "read" if doing in ("read", "listed") else "read, write and delete"
-        return Invalid(
-            message_text,
-            code="object-store-access-denied",
-            action=f"Check that this machine's credentials{who} are not expired, and that they may list the bucket "
-            f"and {rights} below the prefix.",
-            **where,
-        )
-    if code in _LATER or (status >= _SERVER_ERRORS and status != _NOT_IMPLEMENTED) or status in (0, 408, 429, CONFLICT):
-        return Retryable(
-            message_text,
-            code="object-store-unavailable",
-            action="Check the health of the object store, then run this again.",
-            **where,
-        )
-    return Invalid(
-        message_text,
-        code="object-store-refused",
-        action="Check the location, its region and endpoint, and what the server supports.",
-        **where,
+    refusal = _refusal_of(code, status, message)
+    cause = f" {refusal.cause}" if refusal.cause else ""
+    region = _region_of(response)
+    if refusal is _REGION and region:
+        cause = f" The bucket is in the region {region}."
+        where["region"] = region
+    return refusal.kind(
+        f"{failed}: {message} ({code or status}).{cause}{asked}", code=refusal.code, action=refusal.action, **where
     )
+
+
+def _refusal_of(code: str, status: int, message: str) -> _Refusal:
+    if code in _NO_SUPPORT and "checksum" in message.lower():
+        return _CHECKSUMS
+    if code in _REFUSALS:
+        return _REFUSALS[code]
+    if status == _INSUFFICIENT_STORAGE:
+        return _FULL
+    if status in (401, 403):
+        return _RIGHTS
+    if (status >= _SERVER_ERRORS and status != _NOT_IMPLEMENTED) or status in (0, 408, 429, CONFLICT):
+        return _PASSING
+    return _OTHER
+
+
+def _region_of(response: Any) -> str:
+    """The region of the bucket, as far as the server says it."""
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return str(response.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region") or "")
 
 
 def not_s3(location: S3Location, doing: str, name: str, why: str, client: Any) -> Invalid:
@@ -134,6 +213,8 @@ def _of_the_client(failed: str, error: Exception, where: dict[str, str]) -> Stat
             "(AWS_PROFILE), or a role.",
             **where,
         )
+    if kind in _RENEWALS:
+        return Retryable(message_text, code=_EXPIRED.code, action=RENEW, **where)
     if kind in _SETTINGS:
         return Invalid(
             message_text,

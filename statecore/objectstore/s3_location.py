@@ -4,6 +4,7 @@ A location has no secrets, so it may be sent with tasks and appear in reports::
 
     s3://bucket/prefix                                   endpoint, region and credentials as boto3 finds them
     s3://bucket/prefix?endpoint=http://host:port&region=eu-central-1&encryption=aws:kms&kms-key=KEY-ID
+    s3://bucket/prefix?addressing=virtual&request-payer=requester
 
 **Credentials** are found on each machine by boto3's own chain: environment (``AWS_ACCESS_KEY_ID``, ...), shared
 credentials file and profiles, web identity, role of the container or instance. They are never part of a location, of a
@@ -26,15 +27,19 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Retryable
 from statecore.extras import require
 from statecore.objectstore.base import DEFAULT_RETRIES, checked_name
+from statecore.objectstore.s3_credentials import RENEW, CredentialRenewal
 
 CUSTOMER_KEY = "STATECORE_S3_CUSTOMER_KEY"
 """Environment variable with the SSE-C key."""
 
 CONNECTIONS = 32
 """Maximum connections of a client."""
+
+_CHOICES = {"addressing": ("path", "virtual"), "request-payer": ("requester",)}
+_CHECKSUM_SETTINGS = ("request_checksum_calculation", "response_checksum_validation")
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CUSTOMER_KEY_BYTES = 32
@@ -65,6 +70,9 @@ class S3Location:
         endpoint: URL of the server; ``None`` for boto3's default (``AWS_ENDPOINT_URL_S3``, AWS).
         region: of the bucket; ``None`` for boto3's default.
         kms_key: key id for :attr:`Encryption.SSE_KMS`; ``None`` for the account's own.
+        addressing: ``path`` or ``virtual``: whether requests have the bucket in the path or in the host name; ``None``
+            for boto3's default.
+        request_payer: ``requester`` if the requester pays for requests; else ``None``.
     """
 
     bucket: str
@@ -73,6 +81,8 @@ class S3Location:
     region: str | None = None
     encryption: Encryption = Encryption.DEFAULT
     kms_key: str | None = None
+    addressing: str | None = None
+    request_payer: str | None = None
 
     def __post_init__(self) -> None:
         if not _BUCKET.fullmatch(self.bucket):
@@ -102,6 +112,8 @@ class S3Location:
             "region": self.region,
             "encryption": self.encryption.value,
             "kms-key": self.kms_key,
+            "addressing": self.addressing,
+            "request-payer": self.request_payer,
         }
         query = urlencode({name: value for name, value in given.items() if value}, safe=":/")
         return f"{self}?{query}" if query else str(self)
@@ -116,7 +128,10 @@ class S3Location:
     @staticmethod
     def of_url(url: str) -> S3Location:
         parts = urlsplit(url)
-        action = "Give s3://bucket/prefix, with endpoint, region, encryption or kms-key after a question mark."
+        action = (
+            "Give s3://bucket/prefix, with endpoint, region, encryption, kms-key, addressing or request-payer after a "
+            "question mark."
+        )
         if parts.scheme != "s3" or not parts.netloc or parts.fragment:
             raise Invalid(
                 f"{_without_secrets(url)!a} is not an S3 URL.",
@@ -131,7 +146,8 @@ class S3Location:
                 action="Give them to boto3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role.",
             )
         given = dict(parse_qsl(parts.query, keep_blank_values=True))
-        options = {name: given.pop(name, None) or None for name in ("endpoint", "region", "encryption", "kms-key")}
+        names = ("endpoint", "region", "encryption", "kms-key", "addressing", "request-payer")
+        options = {name: given.pop(name, None) or None for name in names}
         if given:
             raise Invalid(
                 f"Unknown settings in an S3 URL: {', '.join(sorted(given))}.",
@@ -147,8 +163,23 @@ class S3Location:
                 code="encryption-invalid",
                 action=f"Give one of {', '.join(one.value for one in Encryption if one)}.",
             ) from None
+        for name, choices in _CHOICES.items():
+            if options[name] not in (None, *choices):
+                raise Invalid(
+                    f"{name}={options[name]!a} is no setting of an S3 URL.",
+                    code="repository-url-invalid",
+                    action=f"Give {name}={' or '.join(choices)}.",
+                    settings=[name],
+                )
         return S3Location(
-            parts.netloc, parts.path.strip("/"), options["endpoint"], options["region"], encryption, options["kms-key"]
+            parts.netloc,
+            parts.path.strip("/"),
+            options["endpoint"],
+            options["region"],
+            encryption,
+            options["kms-key"],
+            options["addressing"],
+            options["request-payer"],
         )
 
 
@@ -207,11 +238,20 @@ def make_client(
     """A boto3 client for a location; it is thread-safe."""
     require("s3")
     import boto3
+    import botocore.session
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import (
+        BotoCoreError,
+        CredentialRetrievalError,
+        TokenRetrievalError,
+        UnauthorizedSSOTokenError,
+    )
 
     try:
-        client = boto3.session.Session().client(
+        of_botocore = botocore.session.get_session()
+        _refuse_unchecked(of_botocore)
+        session = boto3.session.Session(botocore_session=of_botocore)
+        client = session.client(
             "s3",
             endpoint_url=location.endpoint,
             region_name=location.region or _region_of_other_sdks(),
@@ -220,12 +260,19 @@ def make_client(
                 connect_timeout=min(10.0, timeout),
                 read_timeout=timeout,
                 max_pool_connections=CONNECTIONS,
-                # Overrides the environment: pointers and small blobs have no other check.
-                request_checksum_calculation="when_supported",
-                response_checksum_validation="when_supported",
+                s3={"addressing_style": location.addressing} if location.addressing else None,
             ),
         )
         client.meta.events.register("needs-retry.s3", RetryLog(attempts))
+        CredentialRenewal(session).register(client)
+        if location.request_payer:
+            client.meta.events.register("before-parameter-build.s3", _RequestPayer(location.request_payer))
+    except (CredentialRetrievalError, TokenRetrievalError, UnauthorizedSSOTokenError) as error:
+        raise Retryable(
+            f"No credentials for {location} were found: {str(error).strip().rstrip('.:')}.",
+            code="object-store-credentials-expired",
+            action=RENEW,
+        ) from error
     except (BotoCoreError, ValueError) as error:
         raise Invalid(
             f"No client for {location} could be created: {error}",
@@ -233,6 +280,29 @@ def make_client(
             action="Check the endpoint, the region and the profile (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE).",
         ) from error
     return client
+
+
+def _refuse_unchecked(session: Any) -> None:
+    """Refuse settings of the environment or the profile that turn checksums off: pointers have no other check."""
+    for name in _CHECKSUM_SETTINGS:
+        if str(session.get_config_variable(name)).lower() == "when_required":
+            raise Invalid(
+                f"AWS_{name.upper()}, or {name} of the profile, is when_required. A repository needs checksums.",
+                code="object-store-settings-invalid",
+                action="Unset it for statecore. A server that refuses checksums cannot hold a repository.",
+                setting=name,
+            )
+
+
+@dataclass(frozen=True)
+class _RequestPayer:
+    """Adds the payer to each request that can have one."""
+
+    payer: str
+
+    def __call__(self, *, params: Any, model: Any, **_: Any) -> None:
+        if "RequestPayer" in model.input_shape.members:
+            params["RequestPayer"] = self.payer
 
 
 _log = logging.getLogger(__name__)

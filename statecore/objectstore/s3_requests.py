@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from statecore.errors import Retryable
-from statecore.objectstore.s3_errors import not_s3, s3_error
+from statecore.objectstore.s3_errors import not_s3, s3_error, status_of
 from statecore.objectstore.s3_location import S3Location, encryption_arguments, make_client
 from statecore.system_errors import system_error
 
@@ -17,6 +17,7 @@ TRIES = 8
 """Attempts at operations that botocore does not retry by itself."""
 
 _FIRST_PAUSE = 0.05
+_REFUSED_HEADS = (400, 401, 403)
 
 
 class S3Requests:
@@ -95,7 +96,7 @@ class S3Requests:
         except (BotoCoreError, ClientError, RecursionError) as error:
             if _is_endless(error):
                 raise not_s3(self._location, doing, name, "it redirects without end", self._made) from error
-            raise s3_error(self._location, doing, name, error, self._made) from error
+            raise s3_error(self._location, doing, name, self._with_code(error, name), self._made) from error
         except OSError as error:  # from the uploaded file
             raise system_error(
                 error,
@@ -103,6 +104,23 @@ class S3Requests:
                 action="Check that its file can be read.",
                 blob=name,
             ) from error
+
+    def _with_code(self, error: Exception, name: str) -> Exception:
+        """The same refusal with an error code: HEAD has no body, so it cannot say why it was refused."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if getattr(error, "operation_name", "") != "HeadObject" or status_of(error) not in _REFUSED_HEADS:
+            return error
+        try:
+            got = self._client.get_object(
+                Bucket=self._bucket, Key=self._location.key(name), Range="bytes=0-0", **self._encryption.access
+            )
+            got["Body"].close()
+        except ClientError as with_code:
+            return error if with_code.response["Error"]["Code"] == "NoSuchKey" else with_code
+        except BotoCoreError:
+            pass
+        return error
 
 
 def _is_endless(error: BaseException) -> bool:

@@ -27,6 +27,11 @@ CLIENT_SETTINGS = frozenset(
         "sasl_kerberos_name",
         "sasl_kerberos_service_name",
         "sasl_mechanism",
+        "sasl_oauth_token_provider",
+        "sasl_oauthbearer_client_credentials_client_id",
+        "sasl_oauthbearer_client_credentials_client_secret",
+        "sasl_oauthbearer_scope",
+        "sasl_oauthbearer_token_endpoint_url",
         "sasl_plain_password",
         "sasl_plain_username",
         "security_protocol",
@@ -40,14 +45,16 @@ CLIENT_SETTINGS = frozenset(
         "ssl_password",
     }
 )
-"""kafka-python's connection settings that can be expressed in a file."""
+"""kafka-python's connection settings that can be expressed in a file, and Kafka's names for OAUTHBEARER (KIP-1139)."""
 
-SECRET_SETTINGS = frozenset({"sasl_plain_password", "ssl_password"})
+SECRET_SETTINGS = frozenset(
+    {"sasl_oauthbearer_client_credentials_client_secret", "sasl_plain_password", "ssl_password"}
+)
 """Settings that are refused as literal values; they must come from the environment."""
 
 _CHOICES = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"),
 }
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

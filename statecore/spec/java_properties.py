@@ -6,14 +6,14 @@ Java (``StreamsConfig``, clients)       here ===================================
 the application's id ``bootstrap.servers``                   the cluster ``processing.guarantee``                the
 guarantee ``enable.transactional.statestores``    whether state stores are transactional (4.4) ``dsl.store.format``
 the format of the DSL's stores ``security.protocol``                   ``security_protocol`` ``sasl.mechanism``
-``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI ``sasl.jaas.config``
+``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI, OAUTHBEARER, AWS_MSK_IAM ``sasl.jaas.config``
 ``sasl_plain_username`` and ``sasl_plain_password``, or the Kerberos service ``ssl.truststore.location``, type PEM
 ``ssl_cafile`` ``ssl.keystore.location``, type PEM     ``ssl_certfile`` and ``ssl_keyfile``: one file has both
 ``ssl.key.password``                    ``ssl_password`` ``ssl.endpoint.identification.…``       ``ssl_check_hostname``
 times and sizes of the connection       the same with underscores ======================================
 ==============================================================================
 
-Connection settings that cannot be translated (a JKS truststore, OAUTHBEARER, a custom class) are refused, with a
+Connection settings that cannot be translated (a JKS truststore, a custom class) are refused, with a
 remedy. Names with the prefixes of the restore consumer win, as in Kafka Streams, because it reads the changelogs there.
 Secrets are returned separately: no spec contains one.
 """
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
+from statecore.spec.bootstrap_servers import parse_bootstrap_servers
 from statecore.spec.model import ProcessingGuarantee
 from statecore.system_errors import system_error
 
@@ -34,6 +35,9 @@ PASSWORD_VARIABLE = "KAFKA_PASSWORD"
 
 KEY_PASSWORD_VARIABLE = "KAFKA_KEY_PASSWORD"
 """The same for the password of the client's key."""
+
+CLIENT_SECRET_VARIABLE = "KAFKA_CLIENT_SECRET"
+"""The same for the client's secret at the token endpoint."""
 
 _PREFIXES = ("restore.consumer.", "consumer.", "")
 _SAME = (
@@ -46,11 +50,27 @@ _SAME = (
     "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
 )
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_UNQUOTED = (
+    *("application.id", "bootstrap.servers", "processing.guarantee", "enable.transactional.statestores"),
+    *("dsl.store.format", "security.protocol", "sasl.mechanism", "ssl.keystore.type", "ssl.truststore.type"),
+    "sasl.oauthbearer.token.endpoint.url",
+)
+"""Settings whose values have no quotes; Java takes a quote as part of the value."""
+
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
+_OAUTH = "sasl.oauthbearer."
+_TRANSLATED_CLASSES = re.compile(
+    r"org\.apache\.kafka\.common\.security\.oauthbearer\.(secured\.)?OAuthBearerLoginCallbackHandler|"
+    r"org\.apache\.kafka\.common\.security\.oauthbearer\.(ClientCredentials|Default)JwtRetriever|"
+    r"software\.amazon\.msk\.auth\.iam\.\w+"
+)
+"""What these classes do, the settings of a mechanism do here."""
+
 _OWN_CLASSES = (
     "sasl.client.callback.handler.class",
     "sasl.login.callback.handler.class",
     "sasl.login.class",
+    "sasl.oauthbearer.jwt.retriever.class",
     "security.providers",
     "ssl.engine.factory.class",
 )
@@ -89,7 +109,15 @@ def load_java_configuration(path: Path) -> JavaConfiguration:
     return translate(load_properties(path), str(path))
 
 
-def load_properties(path: Path) -> dict[str, str]:
+class Properties(dict[str, str]):
+    """The pairs of a file; ``places`` has line and column of each character of a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, list[tuple[int, int]]] = {}
+
+
+def load_properties(path: Path) -> Properties:
     """Read the pairs of a ``.properties`` file."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -102,20 +130,34 @@ def load_properties(path: Path) -> dict[str, str]:
     return parse_properties(text)
 
 
-def parse_properties(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> Properties:
     """Parse the format of ``java.util.Properties.load``; the last value of a name wins."""
-    pairs: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        entry = line.lstrip(" \t\f")
+    pairs = Properties()
+    lines = enumerate(text.splitlines(), 1)
+    for number, line in lines:
+        entry, places = _stripped(number, line)
         if not entry or entry[0] in "#!":
             continue
         while _is_continued(entry):
-            entry = entry[:-1] + next(lines, "").lstrip(" \t\f")
+            more, its_places = _stripped(*next(lines, (number, "")))
+            entry, places = entry[:-1] + more, places[:-1] + its_places
         match = re.match(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", entry, re.DOTALL)
         if match is not None:
-            pairs[_unescaped(match[1])] = _unescaped(match[2])
+            name = _unescaped(match[1])
+            pairs[name] = _unescaped(match[2])
+            pairs.places[name] = [places[match.start(2) + one.start()] for one in _CHARACTER.finditer(match[2])]
     return pairs
+
+
+_CHARACTER = re.compile(r"\\u[0-9A-Fa-f]{4}|\\.|.", re.DOTALL)
+"""A character of a value as it is written."""
+
+
+def _stripped(number: int, line: str) -> tuple[str, list[tuple[int, int]]]:
+    """A line without its indent, and the place of each of its characters."""
+    entry = line.lstrip(" \t\f")
+    first = len(line) - len(entry) + 1
+    return entry, [(number, first + at) for at in range(len(entry))]
 
 
 def _is_continued(entry: str) -> bool:
@@ -134,6 +176,17 @@ def translate(properties: Mapping[str, str], source: str) -> JavaConfiguration:
     return _Translation(properties, source).result()
 
 
+def _open_quote(text: str) -> int | None:
+    """Index of a quote of a JAAS configuration that is not closed."""
+    opened: int | None = None
+    for match in re.finditer(r"\\.|[\"']", text, re.DOTALL):
+        if opened is None and match[0] in "\"'":
+            opened = match.start()
+        elif opened is not None and match[0] == text[opened]:
+            opened = None
+    return opened
+
+
 class _Translation:
     """One translation; collects untranslatable settings in ``problems``."""
 
@@ -144,6 +197,7 @@ class _Translation:
         self.problems: list[str] = []
 
     def result(self) -> JavaConfiguration:
+        self._refuse_stray_quotes()
         protocol = (self._get("security.protocol") or "PLAINTEXT").upper()
         if "security.protocol" in self._names():
             self.client["security_protocol"] = protocol
@@ -156,9 +210,37 @@ class _Translation:
             if value is not None:
                 self.client[name.replace(".", "_")] = value
         self.problems += [
-            f"{name} names a Java class, which statecore cannot load" for name in _OWN_CLASSES if self._get(name)
+            f"{name} names a Java class, which statecore cannot load"
+            for name in _OWN_CLASSES
+            if (value := self._get(name)) and not _TRANSLATED_CLASSES.fullmatch(value)
         ]
-        guarantee, store_format = self._guarantee(), self._format()
+        guarantee, store_format, servers = self._guarantee(), self._format(), self._servers()
+        self._raise_if_any()
+        suppliers = self.properties.get("dsl.store.suppliers.class", "")
+        remarks = [f"{name} is left out" for name in _IGNORED if self._get(name)]
+        remarks += [
+            f"{setting} is not written: set {variable} in the environment of each reader of the spec"
+            for setting, variable in (
+                ("the password", PASSWORD_VARIABLE),
+                ("the key's password", KEY_PASSWORD_VARIABLE),
+                ("the client's secret", CLIENT_SECRET_VARIABLE),
+            )
+            if variable in self.secrets
+        ]
+        return JavaConfiguration(
+            self.source,
+            self.properties.get("application.id"),
+            servers,
+            guarantee,
+            self.properties.get("enable.transactional.statestores", "").strip().lower() == "true",
+            store_format,
+            self.properties.get("default.dsl.store") == "in_memory" or suppliers.endswith("InMemoryDslStoreSuppliers"),
+            self.client,
+            self.secrets,
+            tuple(remarks),
+        )
+
+    def _raise_if_any(self) -> None:
         if self.problems:
             raise Invalid(
                 f"{self.source} cannot be translated for a client that is not Java:\n  "
@@ -168,28 +250,20 @@ class _Translation:
                 action="Follow each line, or omit --config and give --bootstrap-servers, --application-id and --kafka.",
                 problems=self.problems,
             )
-        suppliers = self.properties.get("dsl.store.suppliers.class", "")
-        remarks = [f"{name} is left out" for name in _IGNORED if self._get(name)]
-        remarks += [
-            f"{setting} is not written: set {variable} in the environment of each reader of the spec"
-            for setting, variable in (
-                ("the password", PASSWORD_VARIABLE),
-                ("the key's password", KEY_PASSWORD_VARIABLE),
-            )
-            if variable in self.secrets
-        ]
-        return JavaConfiguration(
-            self.source,
-            self.properties.get("application.id"),
-            self._get("bootstrap.servers"),
-            guarantee,
-            self.properties.get("enable.transactional.statestores", "").strip().lower() == "true",
-            store_format,
-            self.properties.get("default.dsl.store") == "in_memory" or suppliers.endswith("InMemoryDslStoreSuppliers"),
-            self.client,
-            self.secrets,
-            tuple(remarks),
-        )
+
+    def _refuse_stray_quotes(self) -> None:
+        for name, value in self.properties.items():
+            known = next(name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix))
+            found = re.search("[\"']", value) if known in _UNQUOTED else None
+            at = found.start() if found else _open_quote(value) if known == "sasl.jaas.config" else None
+            if at is not None:
+                why = "Java takes it as part of the value" if known in _UNQUOTED else "it is not closed"
+                self.problems.append(f"{self._place(name, at)}: {name} has a stray quote: {why}")
+        self._raise_if_any()
+
+    def _place(self, name: str, at: int) -> str:
+        places = getattr(self.properties, "places", {}).get(name)
+        return f"{self.source}:{places[at][0]}:{places[at][1]}" if places else self.source
 
     def _names(self) -> set[str]:
         return {name.removeprefix(prefix) for name in self.properties for prefix in _PREFIXES}
@@ -211,6 +285,15 @@ class _Translation:
             self.problems.append(f"processing.guarantee is {value}; Kafka Streams 4 supports {' and '.join(known)}")
         return ProcessingGuarantee(value) if value in known else None
 
+    def _servers(self) -> str | None:
+        value = self._get("bootstrap.servers")
+        if value is None or "${" in value:
+            return value
+        servers = parse_bootstrap_servers(value)
+        if servers is None:
+            self.problems.append(f"bootstrap.servers is {value}; Kafka expects host:port, or several with commas")
+        return ",".join(servers or ())
+
     def _format(self) -> str | None:
         value = self.properties.get("dsl.store.format", "").strip().upper()
         if value not in ("", "DEFAULT", "HEADERS"):
@@ -222,6 +305,8 @@ class _Translation:
         if mechanism not in _MECHANISMS:
             self.problems.append(f"sasl.mechanism {mechanism} is not supported; supported: {', '.join(_MECHANISMS)}")
             return
+        if "software.amazon.msk.auth.iam" in (self._get("sasl.login.callback.handler.class") or ""):
+            mechanism = "AWS_MSK_IAM"
         self.client["sasl_mechanism"] = mechanism
         options = {
             match[1]: re.sub(r"\\(.)", r"\1", next(part for part in match.groups()[1:] if part is not None))
@@ -232,6 +317,10 @@ class _Translation:
             if service:
                 self.client["sasl_kerberos_service_name"] = service
             return
+        if mechanism == "OAUTHBEARER":
+            self._oauthbearer(options)
+        if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
+            return
         if "username" not in options or "password" not in options:
             self.problems.append(
                 "sasl.jaas.config has no username and password; give them with --kafka sasl_plain_username=NAME "
@@ -240,6 +329,24 @@ class _Translation:
             return
         self.client["sasl_plain_username"] = options["username"]
         self._secret("sasl_plain_password", options["password"], PASSWORD_VARIABLE)
+
+    def _oauthbearer(self, options: Mapping[str, str]) -> None:
+        """Client credentials, by the names of KIP-1139 or the older ones of ``sasl.jaas.config``."""
+        given = {
+            "token_endpoint_url": self._get(f"{_OAUTH}token.endpoint.url"),
+            "client_credentials_client_id": self._get(f"{_OAUTH}client.credentials.client.id")
+            or options.get("clientId"),
+            "scope": self._get(f"{_OAUTH}scope") or options.get("scope"),
+        }
+        secret = self._get(f"{_OAUTH}client.credentials.client.secret") or options.get("clientSecret")
+        if not given["token_endpoint_url"] or not given["client_credentials_client_id"] or not secret:
+            self.problems.append(
+                f"sasl.mechanism OAUTHBEARER has no {_OAUTH}token.endpoint.url with client credentials "
+                f"({_OAUTH}client.credentials.…); add them, or give --kafka sasl_oauth_token_provider=NAME"
+            )
+            return
+        self.client |= {f"sasl_oauthbearer_{name}": value for name, value in given.items() if value}
+        self._secret("sasl_oauthbearer_client_credentials_client_secret", secret, CLIENT_SECRET_VARIABLE)
 
     def _ssl(self) -> None:
         trusted = self._pem("ssl.truststore", "certificates")

@@ -36,6 +36,7 @@ from statecore.filesystem import read_regular
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT
+from statecore.spec.bootstrap_servers import parse_bootstrap_servers
 from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import (
     CHECKPOINT_INTERVAL,
@@ -58,7 +59,6 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NAME_MAX = 255
 """Bytes in the name of a file."""
 
-_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
 _TOP = (
     *("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "kafka_connection", "spark"),
     *("transactional_state_stores", CHECKPOINT_INTERVAL, "subtopologies", "global_stores"),
@@ -194,13 +194,10 @@ def _servers(root: Node, problems: Problems) -> str:
     value = _text(root, "bootstrap_servers", expectation, problems)
     if value is None:
         return ""
-    servers = [server.strip() for server in (value.text or "").split(",")]
-    for server in servers:
-        match = _SERVER.fullmatch(server)
-        if match is None or not 0 < int(match[2]) < 65536:
-            problems.expected(value, expectation)
-            break
-    return ",".join(servers)
+    servers = parse_bootstrap_servers(value.text or "")
+    if servers is None:
+        problems.expected(value, expectation)
+    return ",".join(servers or ())
 
 
 def _guarantee(root: Node, problems: Problems) -> ProcessingGuarantee:

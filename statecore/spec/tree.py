@@ -9,6 +9,7 @@ parameter of a Dag) becomes the same tree, with paths instead of lines.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +127,10 @@ def tree_of_text(text: str, problems: Problems) -> Node:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         reason = " ".join(part for part in (error.context, error.problem) if part)
+        stray = _stray_quote(text)
+        if stray is not None:
+            reason = f"this quote has no partner on its line ({reason}, line {line}, column {column})"
+            line, column = stray
         problems.add(Node(SCALAR, "", line, column), f"this is not YAML: {reason}")
         problems.raise_if_any()
         raise AssertionError("unreachable") from error
@@ -143,6 +148,19 @@ def tree_of_text(text: str, problems: Problems) -> Node:
         problems.add(Node(SCALAR, "", 1, 1), "the document is too large for a spec (aliases that multiply?)")
         problems.raise_if_any()
     return tree
+
+
+_QUOTED = re.compile(r"""(?:^|(?<=[\s:,{\[]))(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')|(?:^|(?<=\s))#.*""")
+
+
+def _stray_quote(text: str) -> tuple[int, int] | None:
+    """Line and column of the first quote without a partner on its line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        rest = _QUOTED.sub(lambda match: " " * len(match[0]), line)
+        found = re.search(r"""\"|(?<=[\s:,{\[])'""", rest)
+        if found is not None:
+            return number, found.start() + 1
+    return None
 
 
 def _refuse_depth(text: str, problems: Problems) -> None:

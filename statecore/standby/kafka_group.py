@@ -83,16 +83,15 @@ class GroupConsumer:
         self._was_in = False
         self._user_data_bytes = 0
         self._polled_at = time.monotonic()
-        known = {name: value for name, value in cluster.settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
+        given = cluster.connection_settings
+        known = {name: value for name, value in given.items() if name in KafkaConsumer.DEFAULT_CONFIG}
         try:
             self._consumer = KafkaConsumer(
                 **{
                     "ssl_password": "",  # without one OpenSSL asks for it on the terminal
                     "proxy_url": DIRECT,  # closes the socket of a connect that the close of the consumer cancels
                     **known,
-                    "bootstrap_servers": [
-                        part.strip() for part in cluster.bootstrap_servers.split(",") if part.strip()
-                    ],
+                    "bootstrap_servers": cluster.addresses,
                     "group_id": settings.group_id,
                     "group_instance_id": settings.instance_id,
                     "session_timeout_ms": settings.session_timeout_ms,

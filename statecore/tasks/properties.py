@@ -28,7 +28,7 @@ from statecore.errors import Invalid
 from statecore.filesystem import AnyPath, validated_path
 from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.java_properties import JavaConfiguration, load_properties, translate
+from statecore.spec.java_properties import JavaConfiguration, Properties, load_properties, translate
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.settings import StoreSettings
 from statecore.tasks.checkpoint_policy import INTERVAL_PROPERTY, CheckpointSettings
@@ -85,7 +85,8 @@ class ProcessorSettings:
         else:
             given, source = load_properties(validated_path(properties)), os.fspath(properties)
         try:
-            java = translate({name: str(value) for name, value in given.items()}, source)
+            texts = given if isinstance(given, Properties) else {name: str(value) for name, value in given.items()}
+            java = translate(texts, source)
         except Invalid as error:  # its action is for the command line
             raise error.restated(error.what, action="Do what each line says.") from error
         kafka = _expanded(java, {**environ, **java.secrets})
@@ -116,7 +117,8 @@ class ProcessorSettings:
 def _expanded(java: JavaConfiguration, environ: Mapping[str, str]) -> Mapping[str, Any]:
     if not java.client:
         return {}
+    from statecore.changelog.client import connection_settings
     from statecore.spec.client_settings import client_settings  # loads PyYAML
 
     settings, _ = client_settings(java.client, environ, source=java.source)
-    return settings
+    return connection_settings(settings, java.bootstrap_servers or "")

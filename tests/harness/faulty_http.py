@@ -45,6 +45,7 @@ class Fault:
         times: to how many of them.
         status: of the proxy's own answer.
         code: the S3 code in it.
+        message: the message in it.
     """
 
     method: str
@@ -53,6 +54,7 @@ class Fault:
     times: int = 1
     status: int = 503
     code: str = "SlowDown"
+    message: str = "as the test wants it"
 
 
 class FaultyProxy(ThreadingHTTPServer):
@@ -104,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._close()
             return
         if fault is not None and kind is Kind.ANSWERED:
-            answer = f"<Error><Code>{fault.code}</Code><Message>as the test wants it</Message></Error>".encode()
+            answer = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>".encode()
             self._answer(fault.status, [("Content-Type", "application/xml")], answer, len(answer))
             return
         status, headers, answer = self._forward(body)

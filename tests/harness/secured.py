@@ -7,6 +7,7 @@
     MUTUAL            SSL              client certificate required
     SASL              SASL_SSL         PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
     SHORT             SASL_SSL         the same, and a session ends after ``SESSION_SECONDS`` (KIP-368)
+    TOKENS            SASL_SSL         OAUTHBEARER, with tokens of ``endpoint``
 
 One user for each mechanism, because a test that logs in by one must not pass by another.
 """
@@ -21,11 +22,13 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 from tests.harness.broker import Broker
 from tests.harness.certificates import Authority
+from tests.harness.token_endpoint import TokenEndpoint
 
-LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL", "SHORT": "SASL_SSL"}
+LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL", "SHORT": "SASL_SSL", "TOKENS": "SASL_SSL"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SESSION_SECONDS = 2.0
 
+_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
@@ -40,10 +43,11 @@ class SecuredBroker:
         self.authority = Authority(directory / "tls")
         self.client = self.authority.sign("client")
         self.passwords = {mechanism: secrets.token_hex(16) for mechanism in MECHANISMS}
-        keystore = self.authority.sign("localhost", ("127.0.0.1",)).keystore
+        server = self.authority.sign("localhost", ("127.0.0.1",))
+        self.endpoint = TokenEndpoint(server)
         settings = {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(keystore),
+            "ssl.keystore.location": str(server.keystore),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.file),
             "listener.name.mutual.ssl.client.auth": "required",
@@ -52,16 +56,20 @@ class SecuredBroker:
         }
         plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         user = f'user_{self.user("PLAIN")}="{self.passwords["PLAIN"]}"'
-        for name, protocol in LISTENERS.items():
-            if protocol == "SASL_SSL":
-                stem = f"listener.name.{name.lower()}"
-                settings[f"{stem}.plain.sasl.jaas.config"] = f"{plain} {user};"
-                settings[f"{stem}.scram-sha-256.sasl.jaas.config"] = _SCRAM
-                settings[f"{stem}.scram-sha-512.sasl.jaas.config"] = _SCRAM
+        settings["listener.name.tokens.sasl.enabled.mechanisms"] = "OAUTHBEARER"
+        settings["listener.name.tokens.oauthbearer.sasl.jaas.config"] = (
+            f'{_OAUTH} unsecuredLoginStringClaim_sub="broker";'
+        )
+        for name in ("sasl", "short"):
+            stem = f"listener.name.{name}"
+            settings[f"{stem}.plain.sasl.jaas.config"] = f"{plain} {user};"
+            settings[f"{stem}.scram-sha-256.sasl.jaas.config"] = _SCRAM
+            settings[f"{stem}.scram-sha-512.sasl.jaas.config"] = _SCRAM
         self.broker = Broker(directory / "broker", settings=settings, listeners=LISTENERS)
 
     def __enter__(self) -> SecuredBroker:
         self.broker.start()
+        self.endpoint.__enter__()
         try:
             self._add_users()
         except BaseException:
@@ -70,6 +78,7 @@ class SecuredBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.endpoint.__exit__()
         self.broker.stop()
 
     @staticmethod
@@ -80,6 +89,8 @@ class SecuredBroker:
     def settings(self, listener: str, mechanism: str = "PLAIN", **changes: Any) -> dict[str, Any]:
         """What a client needs for a listener, by kafka-python's names."""
         found: dict[str, Any] = {"security_protocol": LISTENERS[listener], "ssl_cafile": str(self.authority.file)}
+        if listener == "TOKENS":
+            return {**found, **self.endpoint.settings(), **changes}
         if LISTENERS[listener] == "SASL_SSL":
             found["sasl_mechanism"] = mechanism
             found["sasl_plain_username"] = self.user(mechanism)

@@ -34,6 +34,7 @@ from tests.harness.raising import code_said, raises
 from tests.harness.reading import columnar, joined, plain
 from tests.harness.secured import MECHANISMS, SESSION_SECONDS, SecuredBroker
 from tests.harness.streams import StreamsJvm
+from tests.harness.token_endpoint import TokenEndpoint
 from tests.harness.topics import Record
 
 pytestmark = [
@@ -46,13 +47,17 @@ PROPERTIES = [
     pytest.param("SASL", "PLAIN", marks=pytest.mark.full),
     pytest.param("MUTUAL", "PLAIN", marks=pytest.mark.full),
 ]
-WAYS = [("TLS", "PLAIN"), ("MUTUAL", "PLAIN"), *(("SASL", mechanism) for mechanism in MECHANISMS)]
+WAYS = [
+    *(("TLS", "PLAIN"), ("MUTUAL", "PLAIN"), ("TOKENS", "OAUTHBEARER")),
+    *(("SASL", mechanism) for mechanism in MECHANISMS),
+]
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     """The broker, with a topic that holds several codecs and aborted transactions."""
-    with SecuredBroker(tmp_path_factory.mktemp("secured")) as made:
+    with SecuredBroker(tmp_path_factory.mktemp("secured")) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REQUESTS_CA_BUNDLE", str(made.authority.file))
         servers = made.broker.bootstrap_servers
         topics.create(servers, TOPIC, 1, topics.UNCLEANED)
         chance = random.Random(7)
@@ -230,6 +235,54 @@ def test_no_log_shows_a_password(secured: SecuredBroker, caplog: pytest.LogCaptu
         joined(columnar(cluster, TOPIC, 100))
     assert "kafka" in caplog.text
     assert secured.passwords[mechanism] not in caplog.text
+
+
+@pytest.fixture
+def endpoint(secured: SecuredBroker) -> Iterator[TokenEndpoint]:
+    """The token endpoint, which nobody has asked yet."""
+    secured.endpoint.bodies.clear()
+    yield secured.endpoint
+    secured.endpoint.lives[:] = [3600.0]
+
+
+def test_all_connections_share_a_token(secured: SecuredBroker, endpoint: TokenEndpoint) -> None:
+    with Cluster(secured.broker.address("TOKENS"), secured.settings("TOKENS"), timeout=300) as cluster:
+        joined(columnar(cluster, TOPIC, 100))
+        cluster.close()
+        assert TOPIC in cluster.list_topics()
+    assert len(endpoint.bodies) == 1
+
+
+def test_a_token_that_has_expired_since_is_requested_again(secured: SecuredBroker, endpoint: TokenEndpoint) -> None:
+    endpoint.lives[:] = [-1.0, 3600.0]  # the first one was revoked before anybody used it
+    with Cluster(secured.broker.address("TOKENS"), secured.settings("TOKENS"), timeout=300) as cluster:
+        assert TOPIC in cluster.list_topics()
+        assert len(endpoint.bodies) == 2
+    # At a connection for Fetch alone.
+    endpoint.lives[:] = [3600.0, -1.0, 3600.0]
+    with Cluster(secured.broker.address("TOKENS"), secured.settings("TOKENS"), timeout=300) as cluster:
+        end = cluster.log_offsets([TopicPartition(TOPIC, 0)])[TopicPartition(TOPIC, 0)].log_end
+        cluster.connection_settings["sasl_oauth_token_provider"].forget()
+        assert len(joined(columnar(cluster, TOPIC, end))) == 9000
+    assert len(endpoint.bodies) == 5
+
+
+def test_tokens_that_are_rejected_twice_are_worth_another_try_later(
+    secured: SecuredBroker, endpoint: TokenEndpoint
+) -> None:
+    endpoint.lives[:] = [-1.0]
+    with Cluster(secured.broker.address("TOKENS"), secured.settings("TOKENS"), timeout=300) as cluster:
+        with raises(Retryable, "broker-token-rejected", broker=secured.broker.address("TOKENS")):
+            cluster.list_topics()
+    assert len(endpoint.bodies) == 2
+
+
+def test_a_client_that_the_token_endpoint_refuses_is_refused_at_once(
+    secured: SecuredBroker, endpoint: TokenEndpoint
+) -> None:
+    wrong = {"sasl_oauthbearer_client_credentials_client_secret": "not-the-secret"}
+    refused(secured.broker.address("TOKENS"), secured.settings("TOKENS", **wrong), "token-refused", "invalid_client")
+    assert len(endpoint.bodies) == 1
 
 
 class CommandLines(threading.Thread):

@@ -58,13 +58,14 @@ def _consumer(cluster: Cluster, isolation: IsolationLevel) -> Any:
     from kafka import KafkaConsumer
     from kafka.errors import KafkaError
 
-    known = {name: value for name, value in cluster.settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
+    settings = cluster.connection_settings
+    known = {name: value for name, value in settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
     try:
         return KafkaConsumer(
             **{
                 "ssl_password": "",  # without one OpenSSL asks for it on the terminal
                 **known,
-                "bootstrap_servers": [part.strip() for part in cluster.bootstrap_servers.split(",") if part.strip()],
+                "bootstrap_servers": cluster.addresses,
                 "group_id": None,
                 "enable_auto_commit": False,
                 "auto_offset_reset": "none",

@@ -144,6 +144,7 @@ class ScriptedBrokers:
         """The controller's clock."""
         self.password: tuple[str, str] | None = None
         self.coordinator = 0
+        self.advertised_host = "127.0.0.1"
         self._seen: list[Asked] = []
         self._defects: list[Exception] = []  # of a script, or of this module
         self._scripts: dict[tuple[int, int | None], deque[Answer]] = defaultdict(deque)
@@ -319,7 +320,9 @@ class ScriptedBrokers:
         names = list(self.topics) if request.topics is None else [topic.name for topic in request.topics]
         return MetadataResponse(
             throttle_time_ms=0,
-            brokers=[broker(node_id=node, host="127.0.0.1", port=port, rack=None) for node, port in self._ports()],
+            brokers=[
+                broker(node_id=node, host=self.advertised_host, port=port, rack=None) for node, port in self._ports()
+            ],
             cluster_id="scripted",
             controller_id=0,
             topics=[self._described(name) for name in names],

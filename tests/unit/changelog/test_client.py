@@ -17,6 +17,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest
 from statecore.changelog.client import reason
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable
+from statecore.formats.topic_partition import TopicPartition
 from tests.harness.raising import raises
 from tests.unit.changelog.conftest import Connect
 from tests.unit.changelog.scripted import CLOSE, SILENT, Clock, ScriptedBrokers
@@ -285,6 +286,50 @@ def test_threads_that_ask_at_the_same_time_are_served_one_after_the_other(
     for thread in threads:
         thread.join()
     assert found == [["orders"]] * 6
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name has an address, as on a machine without DNS; addresses do."""
+    answers = socket.getaddrinfo
+
+    def lookup(host: str, *args: Any, **named: Any) -> Any:
+        if host[0].isdigit():
+            return answers(host, *args, **named)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+@pytest.mark.usefixtures("names")
+def test_an_advertised_name_that_does_not_resolve_is_named_with_its_broker(
+    brokers: ScriptedBrokers, connect: Connect, clock: Clock
+) -> None:
+    brokers.add("orders")
+    brokers.advertised_host = "kafka-0.internal"
+    advertised = f"kafka-0.internal:{brokers.ports[0]}"
+    cluster = connect(brokers, timeout=3.0)
+    assert cluster.list_topics() == ["orders"]
+    with raises(
+        Retryable,
+        "broker-name-unresolved",
+        host="kafka-0.internal",
+        broker=advertised,
+        bootstrap_servers=brokers.address,
+    ) as caught:
+        cluster.log_offsets([TopicPartition("orders", 0)])
+    assert "advertised.listeners" in caught.value.action
+
+
+@pytest.mark.usefixtures("names")
+def test_a_bootstrap_name_that_does_not_resolve_is_named(
+    brokers: ScriptedBrokers, connect: Connect, clock: Clock
+) -> None:
+    with raises(Retryable, "broker-name-unresolved", host="kafka", broker="kafka:9092") as caught:
+        connect(brokers, address="kafka:9092", timeout=3.0).list_topics()
+    assert "bootstrap_servers" in caught.value.action
+    # One that answers is enough.
+    assert connect(brokers, address=f"kafka:9092,{brokers.address}").list_topics() == []
 
 
 def test_an_unknown_broker_has_only_an_id(brokers: ScriptedBrokers, connect: Connect) -> None:

@@ -163,7 +163,7 @@ def test_a_topic_that_may_not_be_described_is_refused_at_once(
 ) -> None:
     for name in ("secret", "hidden"):
         brokers.add(name, error=29)
-    with raises(Invalid, "topic-authorization-failed", topics=["hidden", "secret"]):
+    with raises(Invalid, "topic-authorization-failed", topics=["hidden", "secret"], right="Describe"):
         connect(brokers).describe_topics(["secret", "hidden", "gone"])
     assert clock.pauses == []
 
@@ -249,7 +249,7 @@ def test_a_configuration_that_cannot_be_read_is_tried_again_by_who_asked(
         connect(brokers).describe_topics(["orders"])
     assert "no reason" in caught.value.what  # the broker's own words
     brokers.topics["orders"].config_error = 29
-    with raises(Invalid, "topic-authorization-failed", topics=["orders"]):
+    with raises(Invalid, "topic-authorization-failed", topics=["orders"], right="DescribeConfigs"):
         connect(brokers).describe_topics(["orders"])
 
 
@@ -340,7 +340,7 @@ def test_offsets_that_may_not_be_seen_are_refused_at_once(
 ) -> None:
     brokers.add("orders")
     brokers.always(ListOffsetsRequest, offsets_error(29))
-    with raises(Invalid, "topic-authorization-failed", topics=["orders"]):
+    with raises(Invalid, "topic-authorization-failed", topics=["orders"], right="Describe"):
         connect(brokers).log_offsets([ORDERS])
     assert clock.pauses == []
 
@@ -467,7 +467,7 @@ def test_ends_of_epochs_that_may_not_be_seen_are_refused_at_once(
 ) -> None:
     brokers.add("orders")
     brokers.next(OffsetForLeaderEpochRequest, epochs_error(29, 0))
-    with raises(Invalid, "topic-authorization-failed", topics=["orders"]):
+    with raises(Invalid, "topic-authorization-failed", topics=["orders"], right="Describe"):
         connect(brokers).epoch_ends({ORDERS: 7})
     assert clock.pauses == []
 

@@ -34,6 +34,7 @@ WHO_KNOWS_KAFKA = [
 ]
 
 USED = {
+    "_auth_failures": "of a manager: brokers that rejected this client, which it does not connect to again",
     "_build_transport": "of a manager: makes the socket and the transport of a connection; replaced here",
     "_closed": "of a transport: it takes no more requests, and closes nothing",
     "_connect": "of a manager: makes a connection ready, with versions and authentication",

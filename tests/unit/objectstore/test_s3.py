@@ -335,6 +335,125 @@ def test_wrong_credentials_are_reported(server: S3Server, monkeypatch: pytest.Mo
     all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="XAdminUserNotFound")
 
 
+REFUSALS = [
+    (400, "ExpiredToken", Retryable, "object-store-credentials-expired"),
+    (403, "InvalidAccessKeyId", Invalid, "object-store-access-denied"),
+    (403, "SignatureDoesNotMatch", Invalid, "object-store-access-denied"),
+    (403, "AccessDenied", Invalid, "object-store-access-denied"),
+    (403, "AllAccessDisabled", Invalid, "object-store-access-denied"),
+    (403, "RequestTimeTooSkewed", Invalid, "object-store-clock-skewed"),
+    (400, "AuthorizationHeaderMalformed", Invalid, "object-store-settings-invalid"),
+    (403, "SecondLevelDomainForbidden", Invalid, "object-store-settings-invalid"),
+    (404, "NoSuchBucket", Invalid, "bucket-unknown"),
+]
+
+
+@pytest.mark.parametrize(("status", "answer", "kind", "code"), REFUSALS, ids=[one[1] for one in REFUSALS])
+def test_every_refusal_has_its_own_kind_and_code(
+    proxy: FaultyProxy, status: int, answer: str, kind: type[StatecoreError], code: str
+) -> None:
+    proxy.fail(*(Fault(method, Kind.ANSWERED, "", 100, status, answer) for method in ("PUT", "GET", "HEAD", "DELETE")))
+    all_refused(blobs_at(proxy.endpoint), kind, code, answer=answer)
+
+
+def test_every_refusal_has_its_own_advice(proxy: FaultyProxy) -> None:
+    actions = set()
+    for status, answer, kind, _ in REFUSALS:
+        proxy.fail(Fault("PUT", Kind.ANSWERED, "", 100, status, answer))
+        with pytest.raises(kind) as caught:
+            blobs_at(proxy.endpoint).put_if_absent("name", b"")
+        actions.add(caught.value.action)
+    assert len(actions) == len(REFUSALS)
+
+
+@pytest.mark.parametrize("answer", ["InvalidArgument", "NotImplemented"])
+def test_a_server_that_refuses_checksums_is_unsuitable(proxy: FaultyProxy, answer: str) -> None:
+    fault = Fault("PUT", Kind.ANSWERED, status=400, code=answer, message="Unsupported header x-amz-checksum-crc32")
+    proxy.fail(fault)
+    with raises(Invalid, "object-store-unsuitable", answer=answer):
+        blobs_at(proxy.endpoint).put_if_absent("name", b"")
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_refused_head_has_the_code_of_a_get(blobs: S3Blobs, proxy: FaultyProxy, status: int) -> None:
+    proxy.fail(
+        Fault("HEAD", Kind.ANSWERED, "", 100, status, "no body"),
+        Fault("GET", Kind.ANSWERED, "", 100, status, "ExpiredToken"),
+    )
+    with raises(Retryable, "object-store-credentials-expired", answer="ExpiredToken"):
+        blobs.head("name")
+    proxy.fail(Fault("HEAD", Kind.ANSWERED, "", 100, status, "no body"))
+    with raises(Invalid, "object-store-access-denied" if status == 403 else "object-store-refused"):
+        blobs.head("name")
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A credentials file in place of the environment's keys; it names a key that the server does not know."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "absent"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    write_credentials(file, "outdated", SECRET)
+    return file
+
+
+def write_credentials(file: Path, key: str, secret: str) -> None:
+    file.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "ask"),
+    [
+        ("outdated", lambda blobs: blobs.put_if_absent("name", b"new")),
+        (ACCESS, lambda blobs: blobs.put_if_absent("name", LARGE)),  # its first request is a HEAD, as that of head
+        ("outdated", lambda blobs: blobs.get("there")),
+        (ACCESS, lambda blobs: blobs.head("there")),
+        ("outdated", lambda blobs: list(blobs.list())),
+        ("outdated", lambda blobs: blobs.delete("there")),
+    ],
+    ids=["put", "put-parts", "get", "head", "list", "delete"],
+)
+def test_a_rotated_credentials_file_is_read_again_by_a_client_that_goes_on(
+    blobs: S3Blobs, proxy: FaultyProxy, credentials: Path, key: str, ask: Any
+) -> None:
+    blobs.put_if_absent("there", b"content")  # by keys of the environment, which the client has
+    write_credentials(credentials, key, "outdated")
+    service = S3Blobs(blobs._location, make_client(blobs._location), part=PART)
+    write_credentials(credentials, ACCESS, SECRET)
+    proxy.fail()
+    ask(service)
+    proxy.asked.clear()
+    service.put_if_absent("other", b"content")
+    assert len(proxy.asked) == 1, "later requests have the new credentials at once"
+
+
+def test_credentials_that_nobody_has_rotated_are_not_tried_again(
+    blobs: S3Blobs, proxy: FaultyProxy, credentials: Path
+) -> None:
+    service = S3Blobs(blobs._location, make_client(blobs._location))
+    proxy.fail(Fault("PUT", Kind.ANSWERED, status=400, code="ExpiredToken", times=100))
+    with raises(Retryable, "object-store-credentials-expired"):
+        service.put_if_absent("name", b"")
+    assert len(proxy.asked) == 1
+    write_credentials(credentials, ACCESS, SECRET)
+    with raises(Retryable, "object-store-credentials-expired"):
+        service.put_if_absent("name", b"")
+    assert len(proxy.asked) == 3, "one more try, and no third"
+
+
+def test_a_role_whose_renewal_fails_is_worth_another_try(
+    blobs: S3Blobs, credentials: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\ncredential_process = /bin/false\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    credentials.unlink()
+    with raises(Retryable, "object-store-credentials-expired"):
+        S3Blobs(blobs._location).get("name")
+
+
 def test_a_clock_that_is_wrong_is_reported(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda **_: yesterday.replace(tzinfo=None))

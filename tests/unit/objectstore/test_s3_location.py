@@ -7,6 +7,7 @@ import logging
 import pickle
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,10 +44,15 @@ KEY = base64.b64encode(bytes(range(32))).decode()
             S3Location("bucket", encryption=Encryption.SSE_KMS, kms_key="arn:aws:kms:eu:1:key/2"),
         ),
         ("s3://bucket?encryption=customer", S3Location("bucket", encryption=Encryption.SSE_C)),
+        (
+            "s3://bucket?addressing=virtual&request-payer=requester",
+            S3Location("bucket", addressing="virtual", request_payer="requester"),
+        ),
     ],
 )
 def test_a_url_names_a_place_and_how_it_is_reached(url: str, expected: S3Location) -> None:
     assert S3Location.of_url(url) == expected
+    assert S3Location.of_url(expected.url) == expected
     assert pickle.loads(pickle.dumps(expected)) == expected
 
 
@@ -64,6 +70,8 @@ def test_a_url_names_a_place_and_how_it_is_reached(url: str, expected: S3Locatio
         ("s3://bucket?acl=public", "repository-url-invalid", {"settings": ["acl"]}),
         ("s3://bucket?encryption=rot13", "encryption-invalid", {}),
         ("s3://bucket?kms-key=k", "options-conflict", {}),
+        ("s3://bucket?addressing=dns", "repository-url-invalid", {"settings": ["addressing"]}),
+        ("s3://bucket?request-payer=owner", "repository-url-invalid", {"settings": ["request-payer"]}),
     ],
 )
 def test_what_names_none_is_refused(url: str, code: str, context: dict[str, object]) -> None:
@@ -114,6 +122,61 @@ def test_an_endpoint_that_is_none_is_one_sentence() -> None:
 def test_a_profile_that_is_none_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody's")
     with pytest.raises(Invalid, match="nobody's"):
+        make_client(S3Location("bucket", region="r"))
+
+
+@pytest.mark.parametrize(
+    ("addressing", "url"),
+    [
+        (None, "http://store.test:1/bucket"),
+        ("path", "http://store.test:1/bucket"),
+        ("virtual", "http://bucket.store.test:1"),
+    ],
+)
+def test_a_request_has_the_bucket_where_the_url_says_and_names_the_payer(
+    monkeypatch: pytest.MonkeyPatch, addressing: str | None, url: str
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+    for payer in (None, "requester"):
+        location = S3Location("bucket", "", "http://store.test:1", "r", addressing=addressing, request_payer=payer)
+        sent: list[Any] = []
+        client = make_client(location, attempts=1)
+
+        def stop(request: Any, sent: list[Any] = sent, **_: Any) -> None:
+            sent.append(request)
+            raise ConnectionResetError
+
+        client.meta.events.register("before-send.s3", stop)
+        blobs = S3Blobs(location, client, part=1)
+        for ask in (
+            lambda blobs=blobs: blobs.put_if_absent("n", b"1"),
+            lambda blobs=blobs: blobs.get("n"),
+            lambda blobs=blobs: blobs.head("n"),
+            lambda blobs=blobs: list(blobs.list()),
+            lambda blobs=blobs: blobs.delete("n"),
+        ):
+            with pytest.raises(Exception):  # noqa: B017
+                ask()
+        assert len(sent) == 5
+        assert {request.url.partition("?")[0].removesuffix("n").rstrip("/") for request in sent} == {url}
+        assert {request.headers.get("x-amz-request-payer") for request in sent} == {payer and payer.encode()}
+
+
+@pytest.mark.parametrize("name", ["AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION"])
+def test_checksums_that_the_environment_turns_off_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "WHEN_REQUIRED")
+    with raises(Invalid, "object-store-settings-invalid", setting=name.removeprefix("AWS_").lower()):
+        make_client(S3Location("bucket", region="r"))
+    monkeypatch.setenv(name, "when_supported")
+    make_client(S3Location("bucket", region="r"))
+
+
+def test_checksums_that_the_profile_turns_off_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[profile gcs]\nrequest_checksum_calculation = when_required\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "gcs")
+    with raises(Invalid, "object-store-settings-invalid", setting="request_checksum_calculation"):
         make_client(S3Location("bucket", region="r"))
 
 

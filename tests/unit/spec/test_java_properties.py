@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from statecore.errors import Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.spec.bootstrap_servers import parse_bootstrap_servers
 from statecore.spec.client_settings import client_settings
 from statecore.spec.java_properties import load_java_configuration, parse_properties, translate
-from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.reader import read_spec
+from statecore.spec.writer import spec_to_yaml
 
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="orders" password="p;\\"w\\\\ä" ;'
 SECURED = {
@@ -102,13 +108,76 @@ def test_kerberos_needs_no_password():
     }
 
 
+ENDPOINT = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+}
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        {
+            "sasl.jaas.config": 'OAuthBearerLoginModule required clientId="app" clientSecret="s;1" scope="kafka";',
+            "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.secured."
+            "OAuthBearerLoginCallbackHandler",
+        },
+        {
+            "sasl.jaas.config": "OAuthBearerLoginModule required;",
+            "sasl.oauthbearer.client.credentials.client.id": "app",
+            "sasl.oauthbearer.client.credentials.client.secret": "s;1",
+            "sasl.oauthbearer.scope": "kafka",
+            "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer."
+            "ClientCredentialsJwtRetriever",
+        },
+    ],
+    ids=["jaas", "KIP-1139"],
+)
+def test_client_credentials_are_translated_and_the_secret_is_apart(client):
+    found = translate({**ENDPOINT, **client}, "x")
+    assert found.client == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_endpoint_url": "https://idp/token",
+        "sasl_oauthbearer_client_credentials_client_id": "app",
+        "sasl_oauthbearer_client_credentials_client_secret": "${KAFKA_CLIENT_SECRET}",
+        "sasl_oauthbearer_scope": "kafka",
+    }
+    assert found.secrets == {"KAFKA_CLIENT_SECRET": "s;1"}
+    assert len([remark for remark in found.remarks if "set KAFKA_CLIENT_SECRET" in remark]) == 1
+    expanded, _ = client_settings(found.client, found.secrets, source="--config")
+    assert expanded["sasl_oauthbearer_client_credentials_client_secret"] == "s;1"
+
+
+@pytest.mark.parametrize(
+    "iam",
+    [
+        {
+            "sasl.mechanism": "AWS_MSK_IAM",
+            "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        },
+        {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+        },
+    ],
+    ids=["AWS_MSK_IAM", "OAUTHBEARER"],
+)
+def test_the_classes_of_msk_are_translated_to_its_mechanism(iam):
+    found = translate({"security.protocol": "SASL_SSL", "sasl.jaas.config": "IAMLoginModule required;", **iam}, "x")
+    assert found.client == {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"ssl.truststore.type": "JKS"}, "has the type JKS, which only Java reads; convert it to PEM (keytool"),
         ({"ssl.truststore.certificates": "-----BEGIN"}, "save that as a PEM file"),
         ({"ssl.keystore.type": "PKCS12"}, "ssl.keystore.location /etc/client.pem has the type PKCS12"),
-        ({"sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER is not supported; supported: PLAIN"),
+        ({"sasl.mechanism": "DIGEST-MD5"}, "DIGEST-MD5 is not supported; supported: PLAIN"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER has no sasl.oauthbearer.token.endpoint.url"),
+        ({"sasl.oauthbearer.jwt.retriever.class": "com.x.Y"}, "names a Java class"),
         ({"sasl.jaas.config": "${file:/etc/secrets:jaas}"}, "comes from a config provider"),
         ({"sasl.jaas.config": "Module required;"}, "has no username and password"),
         ({"sasl.login.callback.handler.class": "com.x.Y"}, "names a Java class"),
@@ -134,3 +203,98 @@ def test_an_absent_file_is_not_found(tmp_path):
     (tmp_path / "app.properties").write_bytes(b"\xff\xfe")
     with pytest.raises(Invalid, match="cannot be read"):
         load_java_configuration(tmp_path / "app.properties")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("kafka:9092", ("kafka:9092",)),
+        ("SASL_SSL://kafka-1:9093, SASL_SSL://[::1]:9094,", ("kafka-1:9093", "[::1]:9094")),
+        ("kafka", None),
+        ("kafka:0", None),
+        ("http://kafka:9092/x", None),
+        ('"kafka:9092"', None),
+        (" , ", None),
+    ],
+)
+def test_bootstrap_servers_are_read_as_kafkas_clients_read_them(text, found):
+    assert parse_bootstrap_servers(text) == found
+
+
+HOSTS = st.sampled_from(["kafka", "kafka-1.example.com", "10.0.0.1", "[::1]"])
+SERVERS = st.lists(
+    st.tuples(st.sampled_from(["", "SASL_SSL://", "PLAINTEXT://"]), HOSTS, st.integers(1, 65535)),
+    min_size=1,
+    max_size=3,
+)
+VALUES = st.text("abzAZ09._-$#:=!'\"\\ ;{}[]&*,\u00e4\u20ac", min_size=1, max_size=10)
+# What the environment fills in is another matter.
+SECRETS = VALUES.filter(lambda value: "${" not in value)
+
+
+@st.composite
+def property_files(draw):
+    """A properties file as its author may write it, and what it says."""
+    servers = draw(SERVERS)
+    user, password, mechanism = draw(SECRETS), draw(SECRETS), draw(st.sampled_from(["PLAIN", "SCRAM-SHA-512"]))
+    pairs = {
+        "application.id": draw(st.text("abzAZ09._-", min_size=1, max_size=9).filter(lambda name: name.strip("."))),
+        "bootstrap.servers": ", ".join(f"{protocol}{host}:{port}" for protocol, host, port in servers),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f"Module required username={quoted(user)} password={quoted(password)};",
+        "ssl.truststore.location": draw(VALUES).strip() or "ca",
+        "ssl.truststore.type": "PEM",
+        "request.timeout.ms": str(draw(st.integers(1, 99999))),
+    }
+    separator = draw(st.sampled_from(["=", ": ", " = ", " "]))
+    lines = [f"{name}{separator}{escaped(value)}" for name, value in draw(st.permutations(list(pairs.items())))]
+    return "\n".join(lines) + "\n", pairs, [f"{host}:{port}" for _, host, port in servers], user, password
+
+
+def quoted(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def escaped(text):
+    text = text.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode()
+    return text.replace("\\xe4", "\\u00e4").replace(" ", "\\ ", 1 if text.startswith(" ") else 0)
+
+
+@given(property_files())
+def test_the_spec_of_a_properties_file_is_read_back_with_the_same_connection(case):
+    text, pairs, servers, user, password = case
+    java = translate(parse_properties(text), "app.properties")
+    expanded, declared = client_settings(java.client, java.secrets, source="--config")
+    spec = ApplicationSpec(
+        application_id=java.application_id,
+        bootstrap_servers=java.bootstrap_servers,
+        processing_guarantee=ProcessingGuarantee.AT_LEAST_ONCE,
+        stores=(StoreSpec("s", StoreKind.KEY_VALUE, 0, f"{java.application_id}-s-changelog", None),),
+        kafka_declared=declared,
+    )
+    found = read_spec(spec_to_yaml(spec), environ=java.secrets)
+    assert (found.application_id, found.bootstrap_servers) == (pairs["application.id"], ",".join(servers))
+    assert found.kafka == expanded
+    assert (found.kafka["sasl_plain_username"], found.kafka["sasl_plain_password"]) == (user, password)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('application.id=orders\nbootstrap.servers = "kafka:9092"\n', "app.properties:2:21"),
+        ("bootstrap.servers=kafka:1\nrestore.consumer.security.protocol='SSL'\n", "app.properties:2:36"),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=Module required \\\n"
+            '    username="u" \\\n    password="p;\n',
+            "app.properties:5:14",
+        ),
+        ('sasl.jaas.config=\\u0020M username="u\\\\"x" password=p";\n', "app.properties:1:53"),
+    ],
+)
+def test_a_stray_quote_is_reported_with_its_place(text, place):
+    with pytest.raises(Invalid) as refused:
+        translate(parse_properties(text), "app.properties")
+    (problem,) = refused.value.context["problems"]
+    assert problem.startswith(f"{place}: ")
+    assert "p;" not in problem

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import warnings
 
 import pytest
@@ -228,7 +229,8 @@ def test_every_client_setting_of_a_spec_is_one_that_the_client_takes():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the import
         from kafka.net.manager import KafkaConnectionManager
-    assert set(KafkaConnectionManager.DEFAULT_CONFIG) >= CLIENT_SETTINGS >= SECRET_SETTINGS
+    of_an_endpoint = {name for name in CLIENT_SETTINGS if name.startswith("sasl_oauthbearer_")}
+    assert set(KafkaConnectionManager.DEFAULT_CONFIG) | of_an_endpoint >= CLIENT_SETTINGS >= SECRET_SETTINGS
 
 
 def test_an_absent_file_is_not_found_and_a_directory_is_invalid(tmp_path):
@@ -281,3 +283,22 @@ def test_a_pipe_is_no_spec_and_is_not_waited_for(tmp_path):
         load_spec(tmp_path / "stores.yaml")
     with raises(Invalid, "file-not-regular"):
         load_spec("/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("application_id: orders", 'application_id: "orders'),
+        ("application_id: orders", "application_id: 'orders"),
+        ("bootstrap_servers: localhost:9092, [::1]:9093", "bootstrap_servers: \"localhost:9092 # it's"),
+    ],
+)
+def test_a_quote_without_a_partner_is_reported_with_its_place(old, new):
+    assert old in GOOD
+    line = GOOD.replace(old, new).splitlines().index(new) + 1
+    with raises(Invalid, "spec-invalid") as caught:
+        read(GOOD.replace(old, new))
+    (problem,) = caught.value.context["problems"]
+    column = new.index(": ") + 3
+    assert re.search(rf":{line}:{column}: ", problem), problem
+    assert "quote" in problem
