@@ -231,6 +231,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "object-store-unsuitable": (Invalid, "The object store does not keep conditional writes or checksums."),
     "offset-below-log-start": (Invalid, "The offset of a store is before the start of its changelog."),
     "offset-beyond-log-end": (Invalid, "The offset of a store is after the end of its changelog."),
+    "offset-gap": (Invalid, "Records of the source topic before this one were not given to the task."),
     "offset-in-checkpoint-file": (Corrupted, "A checkpoint file of an older release overrides the store's offset."),
     "offset-invalid": (Invalid, "The offset is none that can be committed for this partition."),
     "offset-missing": (Invalid, "A database has no offset of its changelog."),
