@@ -351,6 +351,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "snapshot-not-found": (NotFound, "The application has no snapshot of that id."),
     "snapshot-spec-mismatch": (Invalid, "The snapshot and the spec differ; `problems` names the stores."),
     "snapshot-task-missing": (Invalid, "The snapshot does not have a task that was asked for."),
+    "snapshot-too-old": (Invalid, "A store of the snapshot is older than deletes are retained, or than was allowed."),
     "snapshot-topics-mismatch": (
         Invalid,
         "The offsets of the snapshot do not fit the changelogs; `problems` says why.",
