@@ -290,7 +290,6 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "rebuild-source-unverified": (Invalid, "Stores may have been written from other topics than those of the rebuild."),
     "record-batch-corrupted": (Corrupted, "A record batch is damaged."),
     "record-batch-unsupported": (Invalid, "The broker cannot send a record batch to a client of this version."),
-    "record-format-unsupported": (Invalid, "A record batch has a message format older than version 2."),
     "record-kind-mismatch": (Invalid, "A record is none of a store of the declared kind."),
     "record-not-acknowledged": (Retryable, "A record of the changelog was not acknowledged."),
     "record-not-sendable": (Invalid, "The producer refused a record of the changelog."),
