@@ -85,7 +85,7 @@ def has_file(database: StoredDatabase, file: LocalFile) -> bool:
     return any((one.name, one.extent.bytes) == (file.path.name, file.bytes) for one in database.base)
 
 
-def is_as_far(theirs: StoreSnapshot | None, ends: Sequence[StoredEnd], identities: Collection[str]) -> bool:
+def is_as_far(theirs: StoreSnapshot | None, ends: Sequence[StoredEnd], identities: set[str]) -> bool:
     """Whether a published global store is kept instead of that of a directory, which has these ends.
 
     Every instance has all global stores, each as far as it has come. A store with equal ends is another instance's,
