@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from statecore.formats.rows.versions import Version, VersionedKey, decode_versions, encode_versions
     from statecore.formats.serdes import Serde, serde
     from statecore.formats.topic_partition import TopicPartition
+    from statecore.global_stores.manager import GlobalStores
+    from statecore.global_stores.settings import GlobalSettings, GlobalTable, tables_of
+    from statecore.global_stores.state import GlobalState
     from statecore.isolation import IsolationLevel
     from statecore.metrics import (
         Instrument,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from statecore.tasks.properties import ProcessorSettings
     from statecore.tasks.restoration.restore import OnStale, Restored, RestoreReader, RestoreSettings, restore
     from statecore.tasks.standby_task import FollowResult, RoundResult, StandbySettings, StandbyTask
+    from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
     from statecore.tasks.task_directory import LoggedStore, TaskDirectory, open_task_directory
     from statecore.tasks.task_offsets import AdoptedOffsets, NextReader, TaskOffsets, TaskStore
     from statecore.tasks.task_stores import TaskStores
@@ -79,6 +83,10 @@ __all__ = [
     "Durability",
     "Fenced",
     "FollowResult",
+    "GlobalSettings",
+    "GlobalState",
+    "GlobalStores",
+    "GlobalTable",
     "InMemoryStore",
     "InputRecord",
     "Instrument",
@@ -114,6 +122,8 @@ __all__ = [
     "SessionKey",
     "StandbySettings",
     "StandbyTask",
+    "StartupSettings",
+    "StartupTasks",
     "StateDirectory",
     "StateStore",
     "StatecoreError",
@@ -148,6 +158,7 @@ __all__ = [
     "restore",
     "rows_of_record",
     "serde",
+    "tables_of",
 ]
 
 _NAMES = {
@@ -165,6 +176,9 @@ _NAMES = {
     "formats.serdes": ("Serde", "serde"),
     "extras": ("MissingExtra",),
     "formats.topic_partition": ("TopicPartition",),
+    "global_stores.manager": ("GlobalStores",),
+    "global_stores.settings": ("GlobalSettings", "GlobalTable", "tables_of"),
+    "global_stores.state": ("GlobalState",),
     "isolation": ("IsolationLevel",),
     "metrics": ("Instrument", "InstrumentKind", "MeteredProgress", "Metrics", "OpenTelemetryMetrics", "RestoreMetrics"),
     "statedir.state_directory": ("StateDirectory",),
@@ -177,6 +191,7 @@ _NAMES = {
     "tasks.changelog_ends": ("ChangelogEnd", "changelog_ends"),
     "tasks.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
     "tasks.standby_task": ("FollowResult", "RoundResult", "StandbySettings", "StandbyTask"),
+    "tasks.startup_tasks": ("StartupSettings", "StartupTasks"),
     "tasks.task_directory": ("LoggedStore", "TaskDirectory", "open_task_directory"),
     "tasks.task_offsets": ("NextReader", "AdoptedOffsets", "TaskOffsets", "TaskStore"),
     "tasks.task_stores": ("TaskStores",),

@@ -237,6 +237,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "object-store-unsuitable": (Invalid, "The object store does not keep conditional writes or checksums."),
     "offset-below-log-start": (Invalid, "The offset of a store is before the start of its changelog."),
     "offset-beyond-log-end": (Invalid, "The offset of a store is after the end of its changelog."),
+    "offset-gap": (Invalid, "Records of the source topic before this one were not given to the task."),
     "offset-in-checkpoint-file": (Corrupted, "A checkpoint file of an older release overrides the store's offset."),
     "offset-invalid": (Invalid, "The offset is none that can be committed for this partition."),
     "offset-missing": (Invalid, "A database has no offset of its changelog."),
@@ -295,7 +296,6 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "rebuild-source-unverified": (Invalid, "Stores may have been written from other topics than those of the rebuild."),
     "record-batch-corrupted": (Corrupted, "A record batch is damaged."),
     "record-batch-unsupported": (Invalid, "The broker cannot send a record batch to a client of this version."),
-    "record-format-unsupported": (Invalid, "A record batch has a message format older than version 2."),
     "record-kind-mismatch": (Invalid, "A record is none of a store of the declared kind."),
     "record-not-acknowledged": (Retryable, "A record of the changelog was not acknowledged."),
     "record-not-sendable": (Invalid, "The producer refused a record of the changelog."),
@@ -356,6 +356,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "snapshot-not-found": (NotFound, "The application has no snapshot of that id."),
     "snapshot-spec-mismatch": (Invalid, "The snapshot and the spec differ; `problems` names the stores."),
     "snapshot-task-missing": (Invalid, "The snapshot does not have a task that was asked for."),
+    "snapshot-too-old": (Invalid, "A store of the snapshot is older than deletes are retained, or than was allowed."),
     "snapshot-topics-mismatch": (
         Invalid,
         "The offsets of the snapshot do not fit the changelogs; `problems` says why.",

@@ -120,6 +120,16 @@ STANDBY_TASKS = Instrument(
 STANDBY_FAILED = Instrument(
     "standby-failed-tasks", _GAUGE, "{task}", "standby tasks that were not or not completely updated in the last round"
 )
+BLOCK_CACHE_USAGE = Instrument(
+    "block-cache-usage",
+    _GAUGE,
+    "By",
+    "memory in the block cache of all standby tasks of a process",
+    ("block-cache-usage",),
+)
+BLOCK_CACHE_CAPACITY = Instrument(
+    "block-cache-capacity", _GAUGE, "By", "memory up to which that block cache grows", ("block-cache-capacity",)
+)
 CHECKPOINT_SUCCESS = Instrument(
     "checkpoint-last-success-time",
     _GAUGE,
@@ -169,6 +179,8 @@ INSTRUMENTS = (
     UPDATED,
     STANDBY_TASKS,
     STANDBY_FAILED,
+    BLOCK_CACHE_USAGE,
+    BLOCK_CACHE_CAPACITY,
     CHECKPOINT_SUCCESS,
     SNAPSHOT_READ_AT,
     GLOBAL_STATE,

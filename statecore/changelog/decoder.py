@@ -20,8 +20,9 @@ from crc32c import crc32c
 
 from statecore.changelog import batch_scan
 from statecore.changelog.codecs import LARGEST_BATCH, DecompressionFailed, Scratch
+from statecore.changelog.legacy_batches import MalformedMessage, converted
 from statecore.changelog.model import CODEC_BITS, IsolationLevel, OffsetRange, ReadStatistics
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted
 from statecore.kernels.library import address_of
 
 CHANGELOG_SCHEMA = pa.schema(
@@ -82,12 +83,22 @@ class RangeDecoder:
         """Read the batch headers of a response; return the next offset, or `position` itself without a whole batch."""
         if len(aborted) > 1:
             aborted = np.ascontiguousarray(aborted[np.argsort(aborted[:, 1], kind="stable")])
-        found = self._scanner.scan(
-            data, position=position, end=self._range.end, committed=self._committed, aborted=aborted
-        )
+
+        def scan() -> Scan:
+            return self._scanner.scan(
+                data, position=position, end=self._range.end, committed=self._committed, aborted=aborted
+            )
+
+        found = scan()
+        if found.code is batch_scan.Code.OLD_MAGIC:
+            try:
+                data = np.frombuffer(converted(data.data), np.uint8)
+            except MalformedMessage as error:
+                self._corrupted(error.offset, error.what)
+            found = scan()
         if found.code is not batch_scan.Code.OK:
             at = int(found.meta[-1, batch_scan.BATCH.last_offset]) + 1 if len(found.meta) else position
-            self._refuse(found.code, at)
+            self._corrupted(at, batch_scan.MEANING[found.code])
         if len(found.meta):
             (self.leader_epoch,) = _EPOCH.unpack_from(
                 data.data, found.meta[-1, batch_scan.BATCH.records_start] - _EPOCH_BACK
@@ -224,21 +235,6 @@ class RangeDecoder:
     def _count(self, **more: int) -> None:
         now = self.statistics
         self.statistics = replace(now, **{name: getattr(now, name) + value for name, value in more.items()})
-
-    def _refuse(self, code: batch_scan.Code, offset: int) -> NoReturn:
-        if code is batch_scan.Code.OLD_MAGIC:
-            topic, partition = self._range.topic, self._range.partition
-            raise Invalid(
-                f"Topic {topic}, partition {partition}: the record batch at offset {offset} "
-                f"{batch_scan.MEANING[code]}, which brokers before 0.11 or topics with an old message.format.version "
-                "wrote.",
-                code="record-format-unsupported",
-                action="Let the application restore this store itself, or copy the topic with a current producer.",
-                topic=topic,
-                partition=partition,
-                offset=offset,
-            )
-        self._corrupted(offset, batch_scan.MEANING[code])
 
     def _corrupted(self, batch: int, what: str, record: int | None = None) -> NoReturn:
         topic, partition = self._range.topic, self._range.partition

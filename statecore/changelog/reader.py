@@ -84,8 +84,8 @@ class ChangelogReader:
 
         Raises:
             Retryable: no progress within ``stall_timeout``; under read_committed also a transaction open below the end.
-            Invalid: the log ends below the range's end, was truncated below the read position, the topic was created
-                again, a batch is in format 0 or 1.
+            Invalid: the log ends below the range's end, was truncated below the read position, or the topic was
+                created again.
             NotFound: the topic or partition does not exist.
             Corrupted: data is malformed or fails its checksum.
         """

@@ -31,8 +31,10 @@ from statecore.errors import Capacity, Retryable, StatecoreError
 from statecore.extras import explained
 from statecore.system_errors import Cause, cause_of
 
+_FIRST_GROUP = "Start here"
+
 GROUPS: dict[str, dict[str, str]] = {
-    "Start here": {
+    _FIRST_GROUP: {
         "discover": "write an application's spec from its topics and topology",
         "restore": "rebuild an application's stores from its changelogs",
         "checkpoint": "keep the newest snapshot up to date, once or as a service",
@@ -84,6 +86,15 @@ _UNLISTED: dict[str, Any] = {"metavar": "COMMAND", "required": True, "help": arg
 
 _PURPOSE = "Rebuilds, publishes and checks the state of Kafka Streams applications."
 _REPO_PURPOSE = "Administers a repository of snapshots, in S3 or in a shared directory."
+
+_FIRST_EPILOG = """\
+A first restore:
+  statecore discover --bootstrap-servers localhost:9092 \\
+      --application-id orders --topology describe.txt --output stores.yaml
+  statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams --plan
+
+'statecore --help' lists all commands.
+"""
 
 _EPILOG = """\
 See 'statecore COMMAND --help' for the options of a command. Each takes --json.
@@ -305,6 +316,8 @@ def parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
         elif named and chosen not in ("", "repo", *COMMANDS):
             near = difflib.get_close_matches(chosen, COMMANDS, n=1)
             misused.message += f"; did you mean {near[0]}?" if near else ""
+        elif not named:  # what fits a terminal with the error; 2, as a script with an empty variable has not succeeded
+            _with_commands(parser, _PURPOSE, {_FIRST_GROUP: GROUPS[_FIRST_GROUP]}, _FIRST_EPILOG)
         _misused(words, misused, with_help=chosen in ("", "repo"))
     assert command is not None  # argparse refuses the other names
     return command, parsed

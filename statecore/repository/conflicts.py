@@ -31,6 +31,7 @@ class PublicationRequest:
             longer declares; each with a warning. ``None`` if the job does not know all tasks.
         rebase: how to combine a task manifest with that of a task in the newest snapshot. Without it the job's own
             replaces it, and is ``Fenced`` if another job has published the task since this one began.
+        rebased_tasks: tasks that ``rebase`` is for; ``None`` for all.
         refused: task and name of stores that the job did not use as bases, with evidence. Only these may end before
             the store in the newest snapshot, if nobody has published them since.
         read_positions: by inherited task, when the job found its changelogs without new records.
@@ -42,11 +43,16 @@ class PublicationRequest:
     rebase: Rebase | None
     refused: Collection[tuple[str, str]]
     read_positions: Mapping[str, ReadPosition]
+    rebased_tasks: Collection[str] | None = None
 
     @property
     def built(self) -> set[str]:
         """Tasks of the request's task manifests."""
         return {reference.task for reference in self.task_manifests}
+
+    def rebases(self, task: str) -> bool:
+        """Whether what others have published of a task is combined with the request's."""
+        return self.rebase is not None and (self.rebased_tasks is None or task in self.rebased_tasks)
 
     def drops(self, task: str) -> bool:
         """Whether the publication drops a task that the job has not made."""
@@ -78,7 +84,7 @@ class Conflicts:
             raise self._fenced(
                 "the head was rebuilt (statecore repo repair-head) while this job was running", reason="head-recreated"
             )
-        rebased = request.built & current.references.keys() if request.rebase is not None else set()
+        rebased = {task for task in request.built & current.references.keys() if request.rebases(task)}
         theirs = sorted(
             task for task in self.changed(current) - rebased if task in request.built or request.drops(task)
         )
@@ -97,7 +103,7 @@ class Conflicts:
             theirs = there.get(task_manifest.task)
             mine = (
                 task_manifest
-                if theirs is None or request.rebase is None
+                if theirs is None or request.rebase is None or not request.rebases(task_manifest.task)
                 else request.rebase(task_manifest, theirs.manifest)
             )
             if mine is None:

@@ -130,6 +130,7 @@ class Publication:
         drops_other_tasks: bool,
         tasks: Collection[str] | None = None,
         rebase: Rebase | None = None,
+        rebased_tasks: Collection[str] | None = None,
         refused: Collection[tuple[str, str]] = frozenset(),
         read_positions: Mapping[str, ReadPosition] | None = None,
         checks_blobs_hourly: bool = False,
@@ -137,7 +138,7 @@ class Publication:
         """Publish what a job has built, or find what an earlier attempt published; ``None`` if nothing is left.
 
         Args:
-            task_manifests, drops_other_tasks, tasks, rebase, refused, read_positions: see
+            task_manifests, drops_other_tasks, tasks, rebase, rebased_tasks, refused, read_positions: see
                 :class:`statecore.repository.conflicts.PublicationRequest`.
             checks_blobs_hourly: whether files are checked only by the first publication of an hour, which checks all
                 files of the written tasks as well. Otherwise every publication checks the files that it inherits.
@@ -147,7 +148,7 @@ class Publication:
         check_consistent(task_manifests)
         self._faults.reach("publish.before-task-manifests")
         wanted = PublicationRequest(
-            tuple(task_manifests), drops_other_tasks, tasks, rebase, refused, read_positions or {}
+            tuple(task_manifests), drops_other_tasks, tasks, rebase, refused, read_positions or {}, rebased_tasks
         )
         current = self._begun
         for _ in range(_TRIES):

@@ -233,6 +233,17 @@ class StandbyRequest(OfSpec):
             check=check_memory_budget,
         ),
     )
+    block_cache: int = field(
+        default=64 << 20,
+        metadata=declare(
+            Size(),
+            title="Block cache",
+            help="memory for blocks of the databases, of all tasks together; it fills as files are read, and blocks of "
+            "deleted files stay until it is full",
+            section=LIMITS,
+            check=check_memory_budget,
+        ),
+    )
     timeout: float = field(default=30.0, metadata=PATIENCE)
 
     def __post_init__(self) -> None:

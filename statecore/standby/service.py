@@ -7,7 +7,8 @@ selected by the request, or assigned by a consumer group (`assigned_tasks.py`). 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -15,7 +16,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.context import ignore, spec_of
-from statecore.metrics import NO_METRICS, STANDBY_FAILED, Metrics
+from statecore.metrics import BLOCK_CACHE_CAPACITY, BLOCK_CACHE_USAGE, NO_METRICS, STANDBY_FAILED, Metrics
 from statecore.objectstore.base import RetryPolicy
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.assigned_tasks import AssignedTasks
@@ -30,6 +31,8 @@ from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import delete_expired
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import CORRUPT, UNOWNED
+from statecore.stores.rocksdb.memory import memory_of
+from statecore.stores.settings import MemorySettings, StoreSettings
 from statecore.tasks.standby_task import StandbySettings, StandbyTask
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
 from statecore.tasks.task_stores import TaskStores
@@ -61,11 +64,17 @@ def run_standby(
         )
     directory = StateDirectory(Path(request.state_dir), spec.application_id)
     settings = StandbySettings(memory_bytes=request.memory_budget, timeout=request.timeout)
+    # A standby ingests files and serves no reads, so the default of a store would only keep blocks of deleted files.
+    memory = MemorySettings(request.block_cache, request.block_cache // 2)
+    stores = StoreSettings(memory=memory)
     with connect(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
 
         def open_task(name: str) -> StandbyTask:
             task = StandbyTask(
-                TaskStores(spec, directory, name, faults=faults), cluster, spec.processing_guarantee.isolation, settings
+                TaskStores(spec, directory, name, settings=stores, faults=faults),
+                cluster,
+                spec.processing_guarantee.isolation,
+                settings,
             )
             task.open()
             return task
@@ -76,7 +85,7 @@ def run_standby(
             bases = BaseDownloads(spec, directory, request.repository, say, patience=patience, faults=faults)
             bases.check_repository(stop)
         selection = None if request.group is not None else TaskSelection(request, spec, cluster, directory)
-        with directory.lock():
+        with directory.lock(), _block_cache_metrics(metrics, memory, spec.application_id):
             recover(directory, faults, say)
             now_ms = int(time.time() * 1000)
             for below in (CORRUPT, UNOWNED):
@@ -98,6 +107,20 @@ def run_standby(
             return job.run_group(
                 AssignedTasks(request, spec, cluster, directory, manager, tasks, say, faults=faults), stop
             )
+
+
+@contextmanager
+def _block_cache_metrics(metrics: Metrics, memory: MemorySettings, application_id: str) -> Iterator[None]:
+    cache, tags = memory_of(memory).cache, {"application-id": application_id}
+    ends = (
+        metrics.observe(BLOCK_CACHE_USAGE, lambda: float(cache.get_usage()), tags),
+        metrics.observe(BLOCK_CACHE_CAPACITY, lambda: float(memory.total_bytes), tags),
+    )
+    try:
+        yield
+    finally:
+        for end in ends:
+            end()
 
 
 class _Standby:

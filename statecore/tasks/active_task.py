@@ -26,6 +26,8 @@ from enum import Enum
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
+from statecore.changelog.model import OffsetRange
+from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.errors import Fenced, Invalid, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.topic_partition import TopicPartition
@@ -43,6 +45,10 @@ from statecore.tasks.task_stores import TaskStores
 
 _REFRESH_SECONDS = 300.0
 """Interval at which the brokers are asked for the changelogs again, so that the recorded ends stay recent."""
+
+
+_GAP_BYTES = 64 << 10
+"""Bytes that are requested of a gap between two records: one record is enough."""
 
 
 class TaskState(Enum):
@@ -127,6 +133,7 @@ class ActiveTask:
         self._spec = spec
         self._cluster = cluster
         self._processor = processor
+        self._consumer = consumer
         self._sources = frozenset(sources)
         isolation = spec.processing_guarantee.isolation
         self._exactly_once = isolation is IsolationLevel.READ_COMMITTED
@@ -144,6 +151,9 @@ class ActiveTask:
         self._policy = CommitPolicy(self._commits, clock=clock)
         self._positions: dict[TopicPartition, int | None] = {}
         self._consumed: dict[TopicPartition, int] = {}
+        self._generation = -1
+        # Partitions whose consumer is known to have begun at the task's position, in this generation of its group.
+        self._continued: set[TopicPartition] = set()
         self._is_initialised = False
 
     @property
@@ -214,6 +224,7 @@ class ActiveTask:
         if done.stale or not at_end or before != after:
             return CaughtUp(False, done.records, done.stale)
         self._positions = dict(after)
+        self._continued.clear()
         self._start_processor()
         return CaughtUp(True, done.records)
 
@@ -232,12 +243,23 @@ class ActiveTask:
     def process(self, records: Iterable[InputRecord]) -> None:
         """Process records, in order within each source partition; they count once :meth:`commit` is called.
 
+        Every record of a partition has to come. Transaction markers and compaction leave gaps between offsets, so where
+        the first record after :meth:`catch_up`, or after a rebalance, is beyond the task's position, the brokers are
+        asked for a committed record between them.
+
         Raises:
-            Invalid: it is not running, or a record is of a partition that is not a source, or was processed before.
+            Invalid: it is not running, or a record is of a partition that is not a source, or was processed before
+                (``offset-unexpected``), or records before it were not given to the task (``offset-gap``). The task
+                runs on, once the consumer was sought to :meth:`positions`.
+            Retryable: the brokers did not answer that question; the task runs on.
             Retryable, Fenced: a Kafka client failed.
             Exception: raised by the processor; what was written since the last commit was aborted.
         """
         self._check(TaskState.RUNNING)
+        generation = getattr(self._consumer.group_metadata(), "generation_id", -1)
+        if generation != self._generation:  # the partitions may have been another member's meanwhile
+            self._generation = generation
+            self._continued.clear()
         for record in records:
             self._process(record)
 
@@ -245,6 +267,7 @@ class ActiveTask:
         at = TopicPartition(record.topic, record.partition)
         due = self._positions.get(at)
         if at not in self._sources or (due is not None and record.offset < due):
+            self._continued.discard(at)
             raise Invalid(
                 f"Task {self.name} does not process offset {record.offset} of {at}: "
                 + ("it is not one of its sources." if at not in self._sources else f"it continues at offset {due}."),
@@ -256,6 +279,10 @@ class ActiveTask:
                 offset=record.offset,
                 expected=due,
             )
+        if at not in self._continued:
+            if due is not None and record.offset > due:
+                self._check_gap(at, due, record.offset)
+            self._continued.add(at)
         if not self._kafka_commits.is_begun:
             with self._kafka_errors():
                 self._kafka_commits.begin()
@@ -268,6 +295,29 @@ class ActiveTask:
                 self.abort()
             raise
         self._positions[at] = self._consumed[at] = record.offset + 1
+
+    def _check_gap(self, at: TopicPartition, due: int, offset: int) -> None:
+        """Refuse a gap in which the log has a committed record: the consumer did not begin at the task's position."""
+        # What an open transaction may still commit proves nothing.
+        end = min(offset, self._cluster.log_offsets([at])[at].last_stable)
+        reader = ChangelogReader(self._cluster, ReaderOptions(fetch_bytes=_GAP_BYTES))
+        missed = (
+            next(reader.read(OffsetRange(*at, due, end), IsolationLevel.READ_COMMITTED), None) if due < end else None
+        )
+        if missed is not None:
+            first = missed["offset"][0].as_py()
+            raise Invalid(
+                f"Task {self.name} was given offset {offset} of {at}, and continues at offset {due}: offset {first} "
+                "was not given to it.",
+                code="offset-gap",
+                action="Seek the consumer to the positions of the task, after each catch_up and each rebalance.",
+                task=self.name,
+                topic=at.topic,
+                partition=at.partition,
+                offset=offset,
+                expected=due,
+                missed=first,
+            )
 
     def commit_due(self) -> bool:
         """Whether the interval has elapsed, the processor has requested a commit, or the stores have staged much."""

@@ -139,3 +139,14 @@ def test_the_library_s_page_speaks_of_public_names() -> None:
     """What is given for an argument there can be imported from here."""
     spoken = re.findall(r"`[^`\n]*?=([A-Z]\w+)", (DOCS / "library.md").read_text())
     assert {"KEEP_FILES", "OnStale"} <= set(spoken) <= {*NAMED, "True"}
+
+
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", ["global-stores.md", "standby.md"])
+def test_the_classes_that_a_page_teaches_are_public(page: str) -> None:
+    taught = set(re.findall(r"\b((?:Global|Startup|Active|Standby)[A-Z]\w+)\b", (DOCS / page).read_text()))
+    kept = {name for path in (ROOT / "statecore").rglob("*.py") for name in CLASS.findall(path.read_text())}
+    assert taught & kept
+    assert taught & kept <= set(NAMED)

@@ -6,15 +6,26 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from statecore.errors import Fenced
-from statecore.formats.topic_partition import is_known_topic_id
+from statecore.formats.releases import GLOBAL
+from statecore.formats.topic_partition import is_known_topic_id, is_same_topic
 from statecore.jobs.backup.copies import StoreCopy
-from statecore.jobs.backup.files import Files
+from statecore.jobs.backup.files import Files, listed_files
 from statecore.jobs.backup.stores import StoreKey
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import NamedFile, missing_files
-from statecore.repository.manifest import Extent, Manifest, StoredDatabase, StoreSnapshot, TaskManifest, extents_of
+from statecore.repository.manifest import (
+    Extent,
+    Manifest,
+    StoredDatabase,
+    StoredEnd,
+    StoreSnapshot,
+    TaskManifest,
+    extents_of,
+)
 from statecore.repository.snapshot_composition import stores_behind
 from statecore.repository.upload import LocalFile
+
+IDENTITY = "IDENTITY"  # RocksDB's file with the random name of a database
 
 
 class NewestSnapshot(NamedTuple):
@@ -72,6 +83,52 @@ def has_file(database: StoredDatabase, file: LocalFile) -> bool:
     if file.sha256:
         return any(one.sha256 == file.sha256 for one in database.base)
     return any((one.name, one.extent.bytes) == (file.path.name, file.bytes) for one in database.base)
+
+
+def is_as_far(theirs: StoreSnapshot | None, ends: Sequence[StoredEnd], identities: set[str]) -> bool:
+    """Whether a published global store is kept instead of that of a directory, which has these ends.
+
+    Every instance has all global stores, each as far as it has come. A store with equal ends is another instance's,
+    unless its database is the same: by the hash of RocksDB's ``IDENTITY``.
+    """
+    if theirs is None or theirs.restored_by_kafka_streams:
+        return False
+    published = {end.topic_partition: end for end in theirs.changelogs}
+    if any(
+        end.topic_partition not in published or not is_same_topic(end.topic_id, published[end.topic_partition].topic_id)
+        for end in ends
+    ):
+        return False
+    if [end.end for end in ends] == [published[end.topic_partition].end for end in ends]:
+        return not identities or not identities <= _identities_of(theirs)
+    return any(end.end < published[end.topic_partition].end for end in ends)
+
+
+def _identities_of(store: StoreSnapshot) -> set[str]:
+    return {file.sha256 for database in store.databases for file in database.base if file.name == IDENTITY}
+
+
+def without_known_global_stores(
+    copies: Sequence[StoreCopy], ends: Mapping[StoreKey, Sequence[StoredEnd]], listed: Files, newest: NewestSnapshot
+) -> list[StoreCopy]:
+    """The copies without global stores that the newest snapshot has as far; ``listed`` is of a plan."""
+
+    def is_known(copy: StoreCopy) -> bool:
+        found = listed.get(copy.key) or listed_files(copy)
+        identities = {file.sha256 for files in found.values() for file in files if file.path.name == IDENTITY}
+        return is_as_far(newest.store(copy.key), ends[copy.key], identities)
+
+    return [copy for copy in copies if copy.selected.task != GLOBAL or not is_known(copy)]
+
+
+def furthest_global_stores(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
+    """Combines the global stores of a backup with those that another instance has published since it began."""
+    there = {store.store: store for store in theirs.stores}
+    stores = [
+        there[store.store] if is_as_far(there.get(store.store), store.changelogs, _identities_of(store)) else store
+        for store in mine.stores
+    ]
+    return None if all(store is there.get(store.store) for store in stores) else TaskManifest(mine.task, tuple(stores))
 
 
 class VerifiedFiles(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from statecore.changelog.delete_retention import ENDLESS_MS
 from statecore.errors import NotFound
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
@@ -48,6 +49,7 @@ def fetch_reference(context: JobContext[DiffRequest], scratch: StateDirectory, e
         tasks=tuple(sorted(asked & in_snapshot)),
         snapshot=entry.snapshot,
         versioned=VersionedStart.LATEST,
+        max_age=ENDLESS_MS,  # nothing starts from it
         memory_budget=request.memory_budget,
     )
     report = run_fetch(fetch, context.progress)

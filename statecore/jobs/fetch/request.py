@@ -26,7 +26,7 @@ from statecore.jobs.fields.catalog import (
 )
 from statecore.jobs.fields.declaration import Request, declare
 from statecore.jobs.fields.tasks import TASK_SHARE, TaskShare, check_instance, only_tasks
-from statecore.jobs.fields.types import Choice, Flag, Size, Text, Whole
+from statecore.jobs.fields.types import Choice, Duration, Flag, Size, Text, Whole
 from statecore.repository.layout import NEWEST
 
 CHECKS = "Live topics"
@@ -112,6 +112,17 @@ class FetchRequest(Request):
             "brokers whose topics the offsets are compared with before anything is placed",
             section=CHECKS,
             otherwise="those of the spec",
+        ),
+    )
+    max_age: int | None = field(
+        default=None,
+        metadata=declare(
+            Duration(),
+            title="Maximal age",
+            help="refuse a snapshot of which a store is older. Its tail has to be read before deletes in it are "
+            "compacted away, and without brokers nothing else shows that",
+            section=CHECKS,
+            otherwise="with brokers as they say; without them the delete.retention.ms that the snapshot recorded",
         ),
     )
     count: bool = field(

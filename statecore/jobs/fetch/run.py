@@ -6,7 +6,8 @@ Phases, and why a kill at any point is harmless::
     lock      the application's .lock, until the end       a running application refuses the fetch
     recover   finish or clean up a killed job              (statecore.statedir.placement)
     plan      tasks; permissions, owners, siblings, space  nothing was changed before this point
-    check     the offsets against the live topics          if brokers are given
+    check     the age; the offsets against the live        the latter if brokers are given
+              topics
     download  missing files, by their hashes               they stay until a fetch has finished
     build     runs and base files → images                 in the staging directory of the plan
     place     whole task directories, by journal           by this process alone
@@ -24,6 +25,7 @@ from typing import Any
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.jobs.context import JobContext
 from statecore.jobs.failures import translated_errors
+from statecore.jobs.fetch.age_check import check_age
 from statecore.jobs.fetch.build import download_and_build
 from statecore.jobs.fetch.job import FetchJob, activity
 from statecore.jobs.fetch.placement import check_placement, place, planned_placement
@@ -67,7 +69,7 @@ def _plan(job: FetchJob, found: FoundSnapshot) -> FetchReport:
     while True:
         try:
             plan = plan_fetch(found, job.request, job.directory, job.declared, job.spec)
-            notes = check_live_topics(job, plan)
+            notes = (*check_age(job, plan), *check_live_topics(job, plan))
         except Invalid as error:
             found = job.snapshots.after(found, error)
             continue
@@ -103,7 +105,7 @@ def _fetch(job: FetchJob, found: FoundSnapshot) -> FetchReport | StatecoreError:
     job.faults.reach("fetch.after-plan")
     try:
         with job.phase("check"):
-            notes = check_live_topics(job, remaining)
+            notes = (*check_age(job, remaining), *check_live_topics(job, remaining))
     except Invalid as error:
         return error
     work = job.directory.work_path / plan.plan_id

@@ -26,6 +26,7 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.planning.plan import NotedPlan, ReadPlan
+from statecore.jobs.planning.selection import select_stores
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.job import RestoreJob
 from statecore.jobs.restore.place_sink import PlaceSink
@@ -48,6 +49,7 @@ def run_restore(
     """Rebuild the stores of a request; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(f"stores were restored in {request.state_dir or request.repository}"):
         context = JobContext.open(request, progress, **opened)
+        select_stores(context.spec, request.stores, request.partitions)  # refused before an engine starts
         return restore_in(context, engine, limit, keep_replaced=keep_replaced)
 
 

@@ -338,14 +338,6 @@ def test_columns_outlive_the_response_and_the_decoder() -> None:
     assert rows(batches) == before
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_formats_are_refused_with_advice(magic: int) -> None:
-    old = struct.pack(">qiIBBq", 41, 30, 0, magic, 0, 0) + b"\0" * 20
-    with raises(Invalid, "record-format-unsupported", topic="orders", partition=3, offset=0) as error:
-        decode(old)
-    assert error.value.action
-
-
 def attempt(data: bytes, *, headers: bool) -> list[tuple[object, ...]] | None:
     """The rows, or None where the data are refused by an error that names the place."""
     try:

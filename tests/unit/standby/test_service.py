@@ -16,12 +16,13 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound
 from statecore.jobs.fields.declaration import declared_fields
-from statecore.metrics import STANDBY_FAILED, Instrument, NullMetrics, Tags
+from statecore.metrics import BLOCK_CACHE_CAPACITY, BLOCK_CACHE_USAGE, STANDBY_FAILED, Instrument, NullMetrics, Tags
 from statecore.standby import service as standby
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.request import StandbyRequest
 from statecore.standby.service import run_standby
 from statecore.tasks.standby_task import StandbySettings
+from statecore.tasks.task_stores import TaskStores
 from tests.harness.raising import raises
 
 SPEC = {
@@ -167,3 +168,38 @@ def test_a_broker_is_waited_for_as_long_as_was_asked_also_while_a_copy_is_read(
     stop.set()
     run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",), timeout=0.5), stop)
     assert waits == [0.5]
+
+
+def test_the_databases_use_a_block_cache_of_the_requested_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: dict[Instrument, Callable[[], float | None]] = {}
+    capacity: list[float | None] = []
+    used: list[float] = []
+
+    class Told(NullMetrics):
+        def observe(self, instrument: Instrument, value: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
+            read[instrument] = value
+            return super().observe(instrument, value, tags)
+
+    class Opened:
+        def __init__(self, stores: TaskStores, *_: object) -> None:
+            capacity.append(read[BLOCK_CACHE_CAPACITY]())
+            used.append(read[BLOCK_CACHE_USAGE]() or 0)
+            stores.open()
+            used.append(read[BLOCK_CACHE_USAGE]() or 0)
+            stores.close()
+            raise Invalid("It is enough.", code="test-error", action="None.")
+
+    monkeypatch.setattr(standby, "StandbyTask", Opened)
+    spec = tmp_path / "stores.json"
+    spec.write_text(json.dumps(SPEC))
+    (tmp_path / "app" / "0_0").mkdir(parents=True)
+    stop = Event()
+    stop.set()
+    request = StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",), block_cache=3 << 20)
+    run_standby(request, stop, metrics=Told())
+    assert capacity == [3 << 20]
+    assert used[1] > used[0]
+
+
+def test_a_standby_s_block_cache_is_small_unless_it_is_asked_for() -> None:
+    assert StandbyRequest(spec_path="s", state_dir="d").block_cache == 64 << 20

@@ -19,6 +19,7 @@ from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, REPO
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.job import RestoreJob
 from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import raises
 
@@ -56,6 +57,13 @@ class Engine:
     @contextmanager
     def start(self, *_: object) -> Iterator[None]:
         yield
+
+
+class Unstarted(Engine):
+    """An engine that must not start: Spark's is a JVM."""
+
+    def start(self, *_: object) -> Any:
+        raise AssertionError("The engine was started.")
 
 
 class Delivered:
@@ -98,3 +106,9 @@ def test_a_changelog_that_was_recreated_since_refuses_it(tmp_path: Path) -> None
 def test_a_changelog_that_was_deleted_since_refuses_it(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         repeated(tmp_path, NotFound("It does not exist.", code="topic-not-found", action="Check."))
+
+
+def test_a_misspelt_store_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
+    engine: Any = Unstarted()
+    with raises(NotFound, "store-not-declared", stores=["count"]):
+        run_restore(RestoreRequest(spec=SPEC, state_dir=str(tmp_path), stores=("count",)), engine)
