@@ -86,16 +86,17 @@ with DAG(
 ):
 
     @task
-    def decide(params: dict[str, Any]) -> list[dict[str, Any]]:
+    def decide(**context: Any) -> list[dict[str, Any]]:
         """Find the applications that are due; one request for each of them."""
         import logging
 
         from statecore.airflow.due_applications import due_requests
+        from statecore.airflow.reports import request_id_of
         from statecore.errors import StatecoreError
 
         log = logging.getLogger(__name__)
         try:
-            return due_requests(params, log)
+            return due_requests(context["params"], log, request_id_of(context))
         except StatecoreError as error:
             raise refused(error, log) from error
 

@@ -3,15 +3,17 @@
 One task checks all applications, because starting an Airflow task costs more than checking fifty of them. An
 application that cannot be checked gets a mapped task that fails at once with the error, so the failure is shown with
 that application's checkpoints and does not delay the others; the page *State stores* shows it until a later run can
-check the application. An error that concerns all of them, such as an unavailable repository, fails ``decide`` itself.
+check the application. An error that concerns all of them, such as an unavailable repository, fails ``decide`` itself,
+and is shown with each of them. What was found is kept for the page (``ui/freshness.py``) and exported as metrics.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +23,17 @@ from statecore.airflow.form import fields_of
 from statecore.airflow.requests import check_names, is_inline, no_application_named, request_of_named, spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
+from statecore.airflow.ui.freshness import Freshness, record_checks
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.due_checks import check_all
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, check_due
+from statecore.metrics import CheckpointMetrics
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import Repository, open_repository
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.spark_settings import settings_from_params
+from statecore.telemetry import metrics_from_environment
 
 NOT_OF_CHECKPOINTS = frozenset({"stores", "partitions"})
 """Fields of a request that the form does not have: a scheduled checkpoint covers the whole application."""
@@ -63,7 +68,7 @@ class _Application:
     error: StatecoreError | None = None
 
 
-def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, Any]]:
+def due_requests(params: Mapping[str, Any], log: DecidingLog, request_id: str = "") -> list[dict[str, Any]]:
     """The arguments of the mapped tasks of a run: an entry for each application for which a checkpoint is due.
 
     An entry has ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf`` if Spark properties are
@@ -72,6 +77,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
     Args:
         params: the parameters of ``checkpoint_stores``.
         log: gets each decision and its reason.
+        request_id: of the task, by which the page names it.
 
     Raises:
         Invalid: a parameter is unknown or not well-formed, or no application was named.
@@ -82,7 +88,15 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
     applications = list(_applications(params, settings))
     if not applications:
         raise no_application_named()
-    verdicts = _verdicts(applications, params, settings)
+    try:
+        verdicts = _verdicts(applications, params, settings)
+    except StatecoreError as error:
+        for one in applications:
+            shown = one.error or error
+            name = str(one.entry["application_id"])
+            failing_applications.record(settings.reports, name, request_id, shown.to_json())
+        raise
+    _keep(applications, verdicts, settings, log)
     checked = {one.name for one in applications if verdicts[one.name].error is None}
     entries, recovered = [], set(checked)
     for one in applications:
@@ -102,9 +116,57 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
             base = {} if verdict.last_snapshot is None else {"decided_upon": verdict.last_snapshot}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
     failing_applications.delete(settings.reports, recovered)
+    readable = [one.entry for one in applications if one.spec is not None]
+    failing_applications.delete_unreadable(
+        settings.reports,
+        {name for one in readable for name in (one["application_id"], one["request"].get("spec_path"))},
+    )
     failed = sum("refusal" in entry for entry in entries)
     log.info("%d of %d applications are due, %d could not be checked", len(entries) - failed, len(applications), failed)
     return entries
+
+
+def _keep(
+    applications: list[_Application], verdicts: Mapping[str, DueVerdict], settings: Settings, log: DecidingLog
+) -> None:
+    """Keep what the check found for the page, and export it; neither fails the task."""
+    now_ms, found = int(time.time() * 1000), {}
+    for one in applications:
+        verdict = verdicts[one.name]
+        if one.spec is not None and verdict.error is None and verdict.why.code != "forced":
+            newest = verdict.newest
+            found[one.spec.application_id] = Freshness(
+                now_ms,
+                one.spec.checkpoint_interval_ms,
+                verdict.current_ms,
+                "" if newest is None else newest.snapshot,
+                "" if newest is None else newest.created_at,
+            )
+    try:
+        record_checks(settings.reports, found, _scheduled(applications, settings))
+    except OSError as cause:
+        log.warning("The page State stores does not get this check: %s", cause)
+    with ExitStack() as afterwards, metrics_from_environment(lambda line: log.warning("%s", line)) as metrics:
+        for name, freshness in found.items():
+            newest = verdicts[name].newest
+            exported = CheckpointMetrics(metrics, {"application-id": name})
+            afterwards.callback(exported.close)  # after the export, at the end of the block
+            exported.record_check(
+                freshness.checked_ms / 1000,
+                None if freshness.current_ms is None else freshness.current_ms / 1000,
+                freshness.interval_ms / 1000,
+                None if newest is None or newest.read_at_ms is None else newest.read_at_ms / 1000,
+            )
+
+
+def _scheduled(applications: list[_Application], settings: Settings) -> set[str] | None:
+    """The applications of the site, if these are all of them: entries of others are out of date; else ``None``."""
+    paths = {one.entry["request"].get("spec_path") for one in applications}
+    return (
+        {str(one.entry["application_id"]) for one in applications}
+        if settings.specs and paths >= set(settings.specs)
+        else None
+    )
 
 
 def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Application]:

@@ -33,6 +33,7 @@ from statecore.airflow.credentials import aws_environment, environment, kafka_en
 from statecore.airflow.failures import exception_for, log_error, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
 from statecore.airflow.job_progress import STARTING, ProgressRecorder
+from statecore.airflow.reports import request_id_of
 from statecore.airflow.requests import check_paths
 from statecore.airflow.settings import Settings
 from statecore.errors import Invalid, Retryable, StatecoreError
@@ -363,12 +364,6 @@ def ended_without_report(who: str, how: str) -> Retryable:
         code="job-report-missing",
         action="See the task's log; usually the process was killed or ran out of memory. A retry resumes the job.",
     )
-
-
-def request_id_of(context: Context) -> str:
-    """``dag/run/task/map index``: the same for every try of a task."""
-    ti = context["ti"]
-    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}"
 
 
 def request_argument(request: Mapping[str, Any], request_id: str) -> str:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from statecore.airflow.failures import exception_for
 from statecore.airflow.job_progress import ProgressRecorder
-from statecore.airflow.operators import StatecoreSparkOperator, ended_without_report, request_id_of
+from statecore.airflow.operators import StatecoreSparkOperator, ended_without_report
+from statecore.airflow.reports import request_id_of
 from statecore.progress import parse_machine_line
 
 if TYPE_CHECKING:

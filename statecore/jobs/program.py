@@ -35,7 +35,7 @@ from statecore.jobs.engine.protocol import Engine, HandedOver, PlanOnlyEngine
 from statecore.jobs.fields.declaration import Request
 from statecore.progress import MachineProgress
 from statecore.system_errors import write_error
-from statecore.telemetry import metered
+from statecore.telemetry import metered_checkpoints
 
 SPARK_NEEDED = 64
 """Exit code of a checkpoint with ``--local`` if the tails are long; no kind of error has it."""
@@ -227,8 +227,13 @@ def _run(
         engine = (_engine(program, options, spark),) if program.has_engine else ()
         own = {flag.strip("-").replace("-", "_") for flag in program.options}
         given = {name: value for name, value in options.items() if name in own and value is not None}
-        with metered(MachineProgress(), {"application-id": application_id}, say) as progress:
+        tags = {"application-id": application_id}
+        with metered_checkpoints(MachineProgress(), tags, say) as (progress, metrics):
             result = (run or program.run())(request, *engine, progress=progress, faults=faults, say=say, **given)
+            if program.package == "checkpoint":
+                from statecore.jobs.checkpoint.completeness import record_checkpoint
+
+                record_checkpoint(metrics, request, result, request.declared_spec.checkpoint_interval_ms)
     except StatecoreError as error:
         write_report(options["report"], begun.failed(error).to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")

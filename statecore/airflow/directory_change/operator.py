@@ -29,7 +29,8 @@ from statecore.airflow.directory_change.recovery import Recovery
 from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotVerified, StepResult
 from statecore.airflow.failures import JobRefused, JobUnavailable, exception_for
 from statecore.airflow.hooks import checked_master
-from statecore.airflow.operators import clear_report_path, request_id_of
+from statecore.airflow.operators import clear_report_path
+from statecore.airflow.reports import request_id_of
 from statecore.airflow.requests import spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.worker_operator import StatecoreWorkerOperator

@@ -4,7 +4,9 @@ import io
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -12,6 +14,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from statecore.airflow.ui import failing_applications as refusals
+from statecore.airflow.ui.freshness import Freshness, record_checks
 from statecore.errors import NotFound
 from statecore.jobs.history.report_index import INDEX
 from tests.unit.airflow.home import ROOT, migrate
@@ -286,3 +289,75 @@ def test_a_spec_of_an_unknown_application_is_shown_by_its_path(client: Callable[
     assert "<h2>/srv/&lt;a&gt;.yaml</h2>" in text
     assert "NotFound (spec-not-found): " in text
     assert "0 partitions" not in text
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
+
+
+def checked_ago(directory: Path, checked: int, current: int | None, interval: int = 60, **fields: str) -> None:
+    """Write the check of a time some seconds ago, and until when the snapshot was complete then."""
+    now = int(time.time())
+    found = Freshness((now - checked) * 1000, interval * 1000, None if current is None else (now - current) * 1000)
+    record_checks(directory, {"orders": replace(found, **fields)})
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize(
+    ("checked", "current", "interval", "late", "unchecked"),
+    [
+        (10, 70, 60, False, False),
+        (10, 130, 60, True, False),  # another process that checks, and none that publishes
+        (240, 240, 60, True, True),  # the object store is away: no check has ended
+        (240, 240, 300, False, True),
+        (10, None, 60, False, False),
+    ],
+)
+def test_the_age_of_a_snapshot_is_compared_with_the_interval(
+    client: Callable[..., Any],
+    tmp_path: Path,
+    checked: int,
+    current: int | None,
+    interval: int,
+    late: bool,
+    unchecked: bool,
+) -> None:
+    published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0), **published))
+    write(tmp_path, 2, done(attempt(2, state_dir="", host="two"), entry("by-id", 0), **published))
+    write(tmp_path, 3, done(attempt(3, state_dir="/s"), entry("by-id", 0)))
+    checked_ago(tmp_path, checked, current, interval)
+    text = client("/", "viewer").text
+    assert text.count("is late") == late
+    assert text.count("Not checked since") == unchecked
+    assert text.count('role="alert"') == (late or unchecked)
+    (shown,) = client("/stores", "viewer").json()["applications"]
+    assert (shown["freshness"]["is_late"], shown["freshness"]["is_unchecked"]) == (late, unchecked)
+    where = "/instance?name=orders&application=orders&host=one&state_dir="
+    assert client(where, "viewer").text.count('role="alert"') == (late or unchecked)
+    assert 'role="alert"' not in client(f"{where}/s", "viewer").text
+
+
+@pytest.mark.usefixtures("ticking")
+def test_a_failure_is_over_when_a_later_check_finds_nothing_new(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, failed(attempt(1, state_dir="")))
+    assert 'role="alert"' in client("/", "viewer").text
+    checked_ago(tmp_path, 10, 10)
+    text = client("/", "viewer").text
+    assert 'role="alert"' not in text
+    assert "Fenced" in text
+
+
+@pytest.mark.usefixtures("ticking")
+def test_the_newest_snapshot_is_that_of_the_repository(client: Callable[..., Any], tmp_path: Path) -> None:
+    published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0), **published))
+    checked_ago(tmp_path, 10, 10, snapshot="s2", published_at="2026-11-29T01:02:03.000Z")
+    assert "the newest snapshot is <code>s2</code>" in client("/", "viewer").text
+
+
+def test_without_scheduled_checkpoints_no_snapshot_is_late(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0)))
+    checked_ago(tmp_path, 900, 900)
+    assert 'role="alert"' not in client("/", "viewer").text

@@ -14,12 +14,17 @@ from airflow.sdk.exceptions import ParamValidationError
 from statecore.airflow import due_applications as deciding
 from statecore.airflow.due_applications import due_requests
 from statecore.airflow.settings import Settings
+from statecore.airflow.ui import failing_applications
+from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
+from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
 from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
+from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS
 from statecore.repository.repository import create_repository
 from tests.harness.case_selection import one_of
+from tests.harness.collector import Collector
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import local_calls
@@ -45,7 +50,7 @@ def repository(tmp_path: Path) -> str:
 @pytest.fixture
 def due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every application that can be looked at is due, and no broker is asked."""
-    verdict = DueVerdict(True, "there is no snapshot", last_snapshot=NO_SNAPSHOT)
+    verdict = DueVerdict(True, Reason("there is no snapshot", "no-snapshot"), last_snapshot=NO_SNAPSHOT)
     monkeypatch.setattr(deciding, "check_due", lambda *_, **__: verdict)
 
 
@@ -58,6 +63,11 @@ def load() -> DAG:
 def conf(repository: str, *applications: Any, **fields: Any) -> dict[str, Any]:
     named = [one if isinstance(one, str) else json.dumps(one) for one in applications]
     return {"applications": named, "repository": repository, **fields}
+
+
+def decide(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the task of that name does, without a run."""
+    return due_requests(load().params.dump() | given, logging.getLogger("decide"), "checkpoint_stores/r/decide/-1")
 
 
 def requests(spark: StubSpark) -> list[dict[str, Any]]:
@@ -182,6 +192,57 @@ def test_the_failure_of_an_application_is_cleared_when_it_can_be_checked(spark: 
     assert (str(run.state), states(run)["checkpoint", -1]) == ("success", "skipped")
     assert failing() == set()
     assert local_calls(spark) == []
+
+
+def test_a_repository_that_is_away_is_shown_with_each_application_until_it_is_back(
+    spark: StubSpark, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    with pytest.raises(StatecoreError):
+        decide(conf((tmp_path / "away").as_uri(), world.spec, spec("orders")))
+    assert failing() == {"app", "orders"}
+    decide(conf(world.url, world.spec))
+    assert failing() == {"orders"}
+
+
+def test_what_was_found_is_kept_for_the_page_and_exported(
+    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    directory = Settings.from_environment().reports
+    record_checks(directory, {"gone": Freshness(1, 1)}, set())
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        decide(conf(world.url, world.spec))
+        exported = [CHECKPOINT_CHECKED, CHECKPOINT_SUCCESS, CHECKPOINT_INTERVAL]
+        values = [collector.last(one.name)["application-id", "app"] for one in exported]
+    newest = world.app_repository.head().newest
+    assert newest is not None
+    found = read_checks(directory)
+    assert found.keys() == {"gone", "app"}
+    assert (found["app"].snapshot, found["app"].published_at) == (newest.snapshot, newest.created_at)
+    assert found["app"].interval_ms == 300_000
+    assert values == [found["app"].checked_ms / 1000, (found["app"].current_ms or 0) / 1000, 300]
+    before = found["app"]
+    with pytest.raises(StatecoreError):
+        decide(conf((tmp_path / "away").as_uri(), world.spec))
+    assert read_checks(directory)["app"] == before, "nobody could look"
+
+
+def test_a_spec_that_no_run_could_read_is_mended_when_the_next_tick_reads_it(spark: StubSpark, tmp_path: Path) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    directory = Settings.from_environment().reports
+    error = Invalid("It is no spec.", code="spec-invalid", action="Mend it.").to_json()
+    failing_applications.record(directory, "app", "r", error, dag=failing_applications.UNREADABLE)
+    assert failing() == {"app"}
+    decide(conf(world.url, world.spec))
+    assert failing() == set()
 
 
 def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_the_first(
