@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -204,7 +205,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         except AirflowException as failure:
             # The provider's exception has an exit code only; the job's report says why.
             self._raise_reported(report_file)
-            died = ended_without_report("The driver", str(failure))
+            died = ended_without_report("The driver", _exit_of(failure))
             self._record_failure(report_file, request_id, died)
             log_error(died.to_json(), self.log)
             raise failure from None
@@ -355,6 +356,16 @@ def ran_on(report: Mapping[str, Any]) -> str:
     if report["master"] == PROCESSES:
         return f"ran in {count} process{'' if count == 1 else 'es'} on {hosts}"
     return f"ran on {report['master']} with {number_of(count, 'executor')} on {hosts}"
+
+
+def _exit_of(failure: AirflowException) -> str:
+    """How spark-submit ended; the provider's message has the whole command before that."""
+    found = re.search(r"Error code is: (-?\d+)", str(failure))
+    return str(failure) if found is None else exit_in_words(int(found[1]))
+
+
+def exit_in_words(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def ended_without_report(who: str, how: str) -> Retryable:

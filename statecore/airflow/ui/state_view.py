@@ -15,7 +15,7 @@ from statecore.jobs.attempt import Instance
 from statecore.jobs.history.report_head import ReportHead, ReportOutcome, RestoredPartition
 from statecore.jobs.history.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
 
-APPLICATIONS_A_PAGE = 10
+APPLICATIONS_A_PAGE = 100
 REPORTS_A_PAGE = 50
 PARTITIONS_A_PAGE = 200
 

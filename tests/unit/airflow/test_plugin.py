@@ -87,15 +87,27 @@ def test_the_page_shows_each_store_of_each_instance(client: Callable[..., Any], 
 
 def test_a_failed_last_try_is_seen_whatever_succeeded_before(client: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), entry("by-id", 0)))
-    write(tmp_path, 2, failed(attempt(2), phase="read", code="application-running"))
+    write(tmp_path, 2, failed(attempt(2), phase="read", error="Corrupted", code="record-corrupt"))
     text = client("/", "viewer").text
     assert text.index("The latest attempt failed") < text.index("Before that, restored")
     assert "in phase read" in text
-    assert "<p>Fenced (application-running): " in text
+    assert 'role="alert"' in text
+    assert "<p>Corrupted (record-corrupt): " in text
     assert "by-id" in text
     write(tmp_path, 3, attempt(3).begun())
     assert "Nothing found" in client("/?state=restored", "viewer").text
     assert "An attempt began" in client("/?state=begun&q=ORD", "viewer").text
+
+
+def test_an_attempt_that_was_refused_because_the_application_runs_is_no_alarm(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    write(tmp_path, 1, done(attempt(1), entry("by-id", 0)))
+    write(tmp_path, 2, failed(attempt(2), code="application-running"))
+    text = client("/", "viewer").text
+    assert 'role="alert"' not in text
+    assert "<p>Fenced (application-running): " in text
+    assert "Before that, restored" in text
 
 
 def test_an_instance_has_a_page_with_its_partitions_and_attempts(client: Callable[..., Any], tmp_path: Path) -> None:
@@ -113,14 +125,14 @@ def test_an_instance_has_a_page_with_its_partitions_and_attempts(client: Callabl
 
 
 def test_many_applications_come_in_pages(client: Callable[..., Any], tmp_path: Path) -> None:
-    for number in range(25):
-        name = f"app-{number:02d}"
+    for number in range(205):
+        name = f"app-{number:03d}"
         write(tmp_path, number, done(attempt(number, application=name), entry("s", 0)), name)
     text = client("/", "viewer").text
-    assert text.count("<section>") == 10
+    assert text.count("<section>") == 100
     assert "page 1 of 3" in text
     assert client("/?page=3", "viewer").text.count("<section>") == 5
-    assert client("/?q=app-1&page=1", "viewer").text.count("<section>") == 10
+    assert client("/?q=app-01&page=1", "viewer").text.count("<section>") == 10
     assert client("/?page=x", "viewer").status_code == 422
 
 
@@ -247,7 +259,7 @@ def test_a_published_snapshot_is_no_restored_state_directory(client: Callable[..
     assert client("/stores?state=restored", "viewer").json()["applications"] == []
     write(tmp_path, 2, failed(attempt(2, state_dir=""), phase="read"))
     text = client("/", "viewer").text
-    assert text.index("The latest attempt failed") < text.index("Before that, published")
+    assert text.index("The latest attempt was refused") < text.index("Before that, published")
 
 
 def test_a_restore_that_published_says_both(client: Callable[..., Any], tmp_path: Path) -> None:
@@ -341,12 +353,12 @@ def test_the_age_of_a_snapshot_is_compared_with_the_interval(
 
 @pytest.mark.usefixtures("ticking")
 def test_a_failure_is_over_when_a_later_check_finds_nothing_new(client: Callable[..., Any], tmp_path: Path) -> None:
-    write(tmp_path, 1, failed(attempt(1, state_dir="")))
+    write(tmp_path, 1, failed(attempt(1, state_dir=""), error="Corrupted", code="record-corrupt"))
     assert 'role="alert"' in client("/", "viewer").text
     checked_ago(tmp_path, 10, 10)
     text = client("/", "viewer").text
     assert 'role="alert"' not in text
-    assert "Fenced" in text
+    assert "Corrupted (record-corrupt)" in text
 
 
 @pytest.mark.usefixtures("ticking")
