@@ -32,23 +32,23 @@ def read_specs(requests: Requests, context: Context, log: Log) -> list[dict[str,
     params, directory = context["params"], Settings.from_environment().reports
     dag, request_id = context["ti"].dag_id, request_id_of(context)
 
-    def record(named: str, application_id: str | None, error: StatecoreError) -> None:
+    def record(named: str, application_id: str | None, state_dir: str, error: StatecoreError) -> None:
         name = application_id or failing_applications.declared_application(named) or named
         kind = dag if application_id else failing_applications.UNREADABLE
         if error.code == "application-duplicated" and application_id is None:
             name, kind = named, dag  # the failure is of the second spec, not of the application
-        state_dir = str(params.get("state_dir") or "")
         failing_applications.record(directory, name, request_id, error.to_json(), dag=kind, state_dir=state_dir)
 
     try:
         entries = requests(params, _ignore if params.get("plan_only") else record)
     except StatecoreError as error:
         raise refused(error, log) from error
-    names = {one for one in params["applications"] if not is_inline(one)} | {one["application_id"] for one in entries}
+    specs = [*(params.get("applications") or ()), *(one["request"].get("spec_path") or "{" for one in entries)]
+    names = {one for one in specs if not is_inline(one)} | {one["application_id"] for one in entries}
     failing_applications.delete(directory, names, dag=dag)
     failing_applications.delete_unreadable(directory, names)
     return entries
 
 
-def _ignore(named: str, application_id: str | None, error: StatecoreError) -> None:
+def _ignore(named: str, application_id: str | None, state_dir: str, error: StatecoreError) -> None:
     """Ignores refusals: a run that only plans does not mark applications as failing."""
