@@ -91,4 +91,5 @@ with DAG(
         outlets=[STORES, SNAPSHOTS],
         map_index_template="{{ task.application_id }}",
         retry_policy=retry_policy(),
+        pool=SETTINGS.jobs_pool,
     ).expand_kwargs(read_specs())

@@ -20,10 +20,11 @@ from typing import Any
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.airflow.failures import Log, describe
 from statecore.airflow.form import fields_of
+from statecore.airflow.reports import request_id_of
 from statecore.airflow.requests import check_names, is_inline, no_application_named, request_of_named, spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
-from statecore.airflow.ui.freshness import Freshness, record_checks
+from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.due_checks import check_all
 from statecore.jobs.checkpoint.request import CheckpointRequest
@@ -37,6 +38,9 @@ from statecore.telemetry import metrics_from_environment
 
 NOT_OF_CHECKPOINTS = frozenset({"stores", "partitions"})
 """Fields of a request that the form does not have: a scheduled checkpoint covers the whole application."""
+
+TASK = "checkpoint"
+"""The id of the mapped task."""
 
 FORCE = "force"
 """The parameter that makes a checkpoint of every application, due or not."""
@@ -68,7 +72,7 @@ class _Application:
     error: StatecoreError | None = None
 
 
-def due_requests(params: Mapping[str, Any], log: DecidingLog, request_id: str = "") -> list[dict[str, Any]]:
+def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[dict[str, Any]]:
     """The arguments of the mapped tasks of a run: an entry for each application for which a checkpoint is due.
 
     An entry has ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf`` if Spark properties are
@@ -77,7 +81,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, request_id: str = 
     Args:
         params: the parameters of ``checkpoint_stores``.
         log: gets each decision and its reason.
-        request_id: of the task, by which the page names it.
+        ti: this task, which asks Airflow for the states of earlier checkpoints.
 
     Raises:
         Invalid: a parameter is unknown or not well-formed, or no application was named.
@@ -94,9 +98,11 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, request_id: str = 
         for one in applications:
             shown = one.error or error
             name = str(one.entry["application_id"])
-            failing_applications.record(settings.reports, name, request_id, shown.to_json())
+            failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), shown.to_json())
         raise
-    _keep(applications, verdicts, settings, log)
+    known = read_checks(settings.reports)
+    waiting = {} if params.get(FORCE) else _waiting(known, ti, log)
+    mapped: dict[str, int] = {}
     checked = {one.name for one in applications if verdicts[one.name].error is None}
     entries, recovered = [], set(checked)
     for one in applications:
@@ -111,10 +117,17 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, request_id: str = 
             log.warning("%s: %s", one.name, describe(verdict.error.to_json()))
             entries.append({**one.entry, "application_id": name, "refusal": verdict.error.to_json()})
             continue
+        if verdict.is_due and one.name in waiting:
+            log.info("%s: not due: its checkpoint waits in the run %s", one.name, waiting[one.name])
+            continue
         log.info("%s: %s: %s", one.name, "due" if verdict.is_due else "not due", verdict.why)
         if verdict.is_due:
+            mapped[one.name] = len(entries)
             base = {} if verdict.last_snapshot is None else {"decided_upon": verdict.last_snapshot}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
+    _keep(
+        applications, verdicts, known, {name: (str(ti.run_id), index) for name, index in mapped.items()}, settings, log
+    )
     failing_applications.delete(settings.reports, recovered)
     readable = [one.entry for one in applications if one.spec is not None]
     failing_applications.delete_unreadable(
@@ -126,21 +139,45 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, request_id: str = 
     return entries
 
 
+def _waiting(known: Mapping[str, Freshness], ti: Any, log: DecidingLog) -> dict[str, str]:
+    """The applications with a checkpoint that waits for a slot, each with its run."""
+    runs = sorted({one.run_id for one in known.values() if one.run_id})
+    if not runs:
+        return {}
+    try:
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[TASK], run_ids=runs)
+    except Exception as cause:  # a second checkpoint does no harm, and none would
+        log.warning("Airflow does not tell which checkpoints wait: %s", cause)
+        return {}
+    none = object()
+    return {
+        name: one.run_id
+        for name, one in known.items()
+        if states.get(one.run_id, {}).get(f"{TASK}_{one.map_index}", none) in (None, "scheduled", "queued")
+    }
+
+
 def _keep(
-    applications: list[_Application], verdicts: Mapping[str, DueVerdict], settings: Settings, log: DecidingLog
+    applications: list[_Application],
+    verdicts: Mapping[str, DueVerdict],
+    known: Mapping[str, Freshness],
+    mapped: Mapping[str, tuple[str, int]],
+    settings: Settings,
+    log: DecidingLog,
 ) -> None:
     """Keep what the check found for the page, and export it; neither fails the task."""
     now_ms, found = int(time.time() * 1000), {}
     for one in applications:
         verdict = verdicts[one.name]
         if one.spec is not None and verdict.error is None and verdict.why.code != "forced":
-            newest = verdict.newest
+            newest, before = verdict.newest, known.get(one.spec.application_id, Freshness(0, 0))
             found[one.spec.application_id] = Freshness(
                 now_ms,
                 one.spec.checkpoint_interval_ms,
                 verdict.current_ms,
                 "" if newest is None else newest.snapshot,
                 "" if newest is None else newest.created_at,
+                *mapped.get(one.spec.application_id, (before.run_id, before.map_index)),
             )
     try:
         record_checks(settings.reports, found, _scheduled(applications, settings))

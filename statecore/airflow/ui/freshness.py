@@ -33,6 +33,7 @@ class Freshness:
         current_ms: the latest known time at which the newest snapshot had all records; ``None`` without a snapshot.
         snapshot: its id; empty without one.
         published_at: when it was published; empty without one.
+        run_id, map_index: the task that was last mapped for its checkpoint; empty before the first.
     """
 
     checked_ms: int
@@ -40,6 +41,8 @@ class Freshness:
     current_ms: int | None = None
     snapshot: str = ""
     published_at: str = ""
+    run_id: str = ""
+    map_index: int = -1
 
     def is_late(self, now_ms: int) -> bool:
         """Whether more than two intervals have passed since the snapshot had all records."""

@@ -173,6 +173,14 @@ def settings_of_the_page() -> set[str]:
     return found
 
 
+def test_long_jobs_leave_slots_for_checkpoints() -> None:
+    environment = SERVICES["scheduler"]["environment"]
+    words = SERVICES["init"]["command"][-1].split()
+    name, slots = words[words.index("set") + 1 :][:2]
+    assert name == environment["STATECORE_JOBS_POOL"]
+    assert int(slots) < int(environment["AIRFLOW__CORE__PARALLELISM"])
+
+
 def test_jobs_export_metrics_where_the_environment_says() -> None:
     documented = set(re.findall(r"`(OTEL_[A-Z_]+)[=`]", (ROOT / "docs" / "metrics.md").read_text()))
     assert documented <= OF_METRICS

@@ -4,6 +4,7 @@ import json
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from statecore.airflow import due_applications as deciding
 from statecore.airflow.due_applications import due_requests
-from statecore.airflow.settings import Settings
+from statecore.airflow.settings import CHECKPOINT_PRIORITY, Settings
 from statecore.airflow.ui import failing_applications
 from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
 from statecore.errors import Invalid, Reason, StatecoreError
@@ -65,9 +66,12 @@ def conf(repository: str, *applications: Any, **fields: Any) -> dict[str, Any]:
     return {"applications": named, "repository": repository, **fields}
 
 
-def decide(given: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the task of that name does, without a run."""
-    return due_requests(load().params.dump() | given, logging.getLogger("decide"), "checkpoint_stores/r/decide/-1")
+def decide(given: dict[str, Any], run: str = "r", **states: str | None) -> list[dict[str, Any]]:
+    """What the task of that name does, without a run; ``states`` are those of the first checkpoint of other runs."""
+    told = {name: {"checkpoint_0": state} for name, state in states.items()}
+    ids = {"dag_id": "checkpoint_stores", "run_id": run, "task_id": "decide", "map_index": -1}
+    ti = SimpleNamespace(**ids, get_task_states=lambda **_: told)
+    return due_requests(load().params.dump() | given, logging.getLogger("decide"), ti)
 
 
 def requests(spark: StubSpark) -> list[dict[str, Any]]:
@@ -134,6 +138,36 @@ def test_each_application_that_is_due_gets_a_task_and_an_event(spark: StubSpark,
     assert spark.calls == []
     announced = {event["uri"] for event in events() if event["run"] == run.run_id}
     assert announced == {"statecore://orders/", "statecore://billing/"}
+
+
+@pytest.mark.usefixtures("due")
+@pytest.mark.parametrize(
+    ("state", "mapped"), [("queued", 0), ("scheduled", 0), (None, 0), ("running", 1), ("failed", 1), ("success", 1)]
+)
+def test_an_application_has_one_checkpoint_that_waits(
+    spark: StubSpark, repository: str, state: str | None, mapped: int
+) -> None:
+    named = conf(repository, spec("orders"))
+    assert len(decide(named, "first")) == 1
+    assert len(decide(named, "second", first=state)) == mapped
+    assert len(decide({**named, "force": True}, "third", first=state)) == 1
+    assert len(decide(named, "fourth", **{("second" if mapped else "first"): "success"})) == 1
+
+
+def test_checkpoints_come_before_other_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide, checkpoint = (load().task_dict[name] for name in ("decide", "checkpoint"))
+    assert decide.priority_weight == checkpoint.partial_kwargs["priority_weight"] == CHECKPOINT_PRIORITY
+    monkeypatch.setenv("STATECORE_JOBS_POOL", "long_jobs")
+    bag = DagBag(str(ROOT / "dags"))
+    pools = {
+        (name, task.task_id): task.partial_kwargs.get("pool", task.pool) if task.is_mapped else task.pool
+        for name, dag in bag.dags.items()
+        for task in dag.tasks
+    }
+    long = {place for place, pool in pools.items() if pool == "long_jobs"}
+    assert {name for name, _ in long} == set(bag.dags) - {"checkpoint_stores"}
+    assert {("restore_stores", "restore"), ("snapshot_state", "publish"), ("migrate_checkpoints", "plan")} <= long
+    assert load().task_dict["checkpoint"].partial_kwargs.get("pool", "default_pool") == "default_pool"
 
 
 def test_where_nothing_is_due_the_task_is_skipped_and_the_run_is_green(spark: StubSpark, tmp_path: Path) -> None:
@@ -261,7 +295,7 @@ def test_the_lines_of_the_library_of_kafka_are_not_in_the_log(
 ) -> None:
     unlooked = {**spec("away"), "bootstrap_servers": "127.0.0.1:1"}
     with caplog.at_level(logging.INFO):
-        entries = due_requests(load().params.dump() | conf(repository, unlooked), logging.getLogger("decide"))
+        entries = decide(conf(repository, unlooked))
     assert entries[0]["refusal"]["error"] == "Retryable"
     assert [one.name for one in caplog.records if one.name.startswith("kafka")] == []
     assert [one.name for one in caplog.records if "away" in one.getMessage()] == ["decide"]
