@@ -95,7 +95,8 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     try:
         verdicts = _verdicts(applications, params, settings)
     except StatecoreError as error:
-        for one in applications:
+        # Of two specs of one application the one that could be read speaks for it.
+        for one in sorted(applications, key=lambda one: one.spec is not None):
             shown = one.error or error
             name = str(one.entry["application_id"])
             failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), shown.to_json())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -373,3 +374,23 @@ def test_without_scheduled_checkpoints_no_snapshot_is_late(client: Callable[...,
     write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0)))
     checked_ago(tmp_path, 900, 900)
     assert 'role="alert"' not in client("/", "viewer").text
+
+
+def test_of_an_attempt_without_an_end_the_page_asks_airflow(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, attempt(1).begun())
+    text = client("/", "viewer").text
+    assert 'data-task="dags/restore_stores/dagRuns/manual__1/taskInstances/restore/0"' in text
+    assert "it is running, or was killed" in text
+    where = "/instance?name=orders&application=orders&host=one&state_dir=/s"
+    assert "data-task=" in client(where, "viewer").text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script")
+def test_what_airflow_says_of_an_attempt_without_an_end() -> None:
+    script = (ROOT / "statecore" / "airflow" / "ui" / "templates" / "attempts.js").read_text()
+    states = ["running", "failed", "up_for_retry", "queued", None]
+    script += f"\nconsole.log(JSON.stringify({json.dumps(states)}.map(inWords)))"
+    done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
+    running, *killed = json.loads(done.stdout)
+    assert "killed" not in running
+    assert all("killed" in one for one in killed)
