@@ -57,6 +57,7 @@ class Program:
         package: below ``statecore.jobs``; its ``run`` module has ``run_<package>``.
         has_engine: whether an engine runs its tasks.
         plans_locally: whether ``--local`` starts no engine.
+        has_freshness: whether its success says how fresh the newest snapshot is.
         options: of its own, by flag; each given one is an argument of the run.
     """
 
@@ -65,6 +66,7 @@ class Program:
     package: str
     has_engine: bool = True
     plans_locally: bool = False
+    has_freshness: bool = False
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exit_code: Callable[[Any], int] = lambda _: 0
 
@@ -84,6 +86,7 @@ PROGRAMS: Mapping[str, Program] = {
         "CheckpointRequest",
         "checkpoint",
         plans_locally=True,
+        has_freshness=True,
         options={
             "--small-tail": {"type": int, "help": "number of offsets in all tails below which no engine is started"},
             "--continues-own-plan": {
@@ -230,10 +233,9 @@ def _run(
         tags = {"application-id": application_id}
         with metered_checkpoints(MachineProgress(), tags, say) as (progress, metrics):
             result = (run or program.run())(request, *engine, progress=progress, faults=faults, say=say, **given)
-            if program.package == "checkpoint":
-                from statecore.jobs.checkpoint.completeness import record_checkpoint
-
-                record_checkpoint(metrics, request, result, request.declared_spec.checkpoint_interval_ms)
+            if program.has_freshness:
+                completeness = importlib.import_module(f"statecore.jobs.{program.package}.completeness")
+                completeness.record_checkpoint(metrics, request, result, request.declared_spec.checkpoint_interval_ms)
     except StatecoreError as error:
         write_report(options["report"], begun.failed(error).to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
