@@ -23,6 +23,9 @@ Spark. Both publish the same. The tab *Statecore progress* of the run shows the 
 at once with the reason, at every tick until the cause is removed; until then the page *State stores* shows it as
 failing. The other applications are not delayed.
 
+**An application has at most one checkpoint that waits** for a slot of Airflow: the next ticks skip it. Checkpoints come
+before the jobs of the other Dags, which can have a pool of their own (`STATECORE_JOBS_POOL`).
+
 **A long checkpoint** (a changelog is read from the start) does not delay other applications: the next runs skip the
 application until its checkpoint has ended.
 
@@ -44,7 +47,7 @@ from statecore.airflow.assets import SNAPSHOTS
 from statecore.airflow.checkpoint_operator import StatecoreCheckpointOperator
 from statecore.airflow.failures import refused, retry_policy
 from statecore.airflow.form import applications_param, params_of, spark_params
-from statecore.airflow.settings import Settings
+from statecore.airflow.settings import CHECKPOINT_PRIORITY, Settings
 from statecore.jobs.checkpoint.request import CheckpointRequest
 
 SETTINGS = Settings.from_environment()
@@ -82,11 +85,16 @@ with DAG(
     render_template_as_native_obj=False,
     doc_md=__doc__,
     tags=["statecore", "kafka-streams", "checkpoint"],
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(seconds=30),
+        "priority_weight": CHECKPOINT_PRIORITY,
+        "weight_rule": "absolute",
+    },
 ):
 
     @task
-    def decide(params: dict[str, Any]) -> list[dict[str, Any]]:
+    def decide(**context: Any) -> list[dict[str, Any]]:
         """Find the applications that are due; one request for each of them."""
         import logging
 
@@ -95,7 +103,7 @@ with DAG(
 
         log = logging.getLogger(__name__)
         try:
-            return due_requests(params, log)
+            return due_requests(context["params"], log, context["ti"])
         except StatecoreError as error:
             raise refused(error, log) from error
 

@@ -8,8 +8,12 @@ application opens them with nothing left to restore.
 
 | task | what it does |
 | --- | --- |
-| `read_specs` | reads and checks the specs; one request for each application |
+| `read_specs` | reads and checks the specs; one request for each application or state directory |
 | `restore` | one Spark job for each application; logs and returns its report, sends the events of its stores' assets |
+
+A run has to choose its applications, which then have one state directory (`state_dir`), or to name `directories`, each
+with its own, its host and its queue. Runs of different directories run at the same time; two of one directory do not,
+because the second one does not get its lock.
 
 The tab *Statecore progress* of the run shows the progress of every job, the tab *Storage* of a task that of its own.
 
@@ -38,7 +42,7 @@ from airflow.sdk import DAG, task
 
 from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.failures import retry_policy
-from statecore.airflow.form import applications_param, params_of, spark_params
+from statecore.airflow.form import chosen_applications_params, params_of, spark_params
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
 from statecore.jobs.restore.request import RestoreRequest
@@ -48,7 +52,7 @@ SETTINGS = Settings.from_environment()
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
 PARAMS = {
-    "applications": applications_param(SETTINGS.specs),
+    **chosen_applications_params(SETTINGS.specs, RestoreRequest),
     **params_of(
         RestoreRequest,
         state_dir=SETTINGS.state_dir,
@@ -62,7 +66,6 @@ with DAG(
     dag_id="restore_stores",
     schedule=None,
     catchup=False,
-    max_active_runs=1,
     params=PARAMS,
     render_template_as_native_obj=False,
     doc_md=__doc__,
@@ -88,4 +91,5 @@ with DAG(
         outlets=[STORES, SNAPSHOTS],
         map_index_template="{{ task.application_id }}",
         retry_policy=retry_policy(),
+        pool=SETTINGS.jobs_pool,
     ).expand_kwargs(read_specs())

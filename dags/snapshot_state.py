@@ -92,4 +92,5 @@ with DAG(
         outlets=[SNAPSHOTS],
         map_index_template="{{ task.application_id }}",
         retry_policy=retry_policy(),
+        pool=SETTINGS.jobs_pool,
     ).expand_kwargs(read_specs())

@@ -136,6 +136,15 @@ CHECKPOINT_SUCCESS = Instrument(
     "s",
     "time of the last successful checkpoint into a repository, with or without changes, in seconds since the epoch",
 )
+CHECKPOINT_INTERVAL = Instrument(
+    "checkpoint-interval", _GAUGE, "s", "time between two checkpoints of an application, as declared"
+)
+CHECKPOINT_CHECKED = Instrument(
+    "checkpoint-last-check-time",
+    _GAUGE,
+    "s",
+    "time when Airflow last checked whether a checkpoint is due, in seconds since the epoch",
+)
 SNAPSHOT_READ_AT = Instrument(
     "snapshot-read-position-time",
     _GAUGE,
@@ -182,6 +191,8 @@ INSTRUMENTS = (
     BLOCK_CACHE_USAGE,
     BLOCK_CACHE_CAPACITY,
     CHECKPOINT_SUCCESS,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_CHECKED,
     SNAPSHOT_READ_AT,
     GLOBAL_STATE,
     RECORDS_LAG,
@@ -340,8 +351,18 @@ class CheckpointMetrics:
         """Whether metrics are exported: else callers can skip collecting them."""
         return not isinstance(self._metrics, NullMetrics)
 
-    def record_success(self, read_at: float | None) -> None:
+    def record_success(self, read_at: float | None, interval: float | None = None) -> None:
         self._set(CHECKPOINT_SUCCESS, self._clock())
+        self._set(CHECKPOINT_INTERVAL, interval)
+        self._set(SNAPSHOT_READ_AT, read_at)
+
+    def record_check(
+        self, checked: float, current: float | None, interval: float, read_at: float | None = None
+    ) -> None:
+        """Record a check whether a checkpoint is due; ``current`` is a time when the newest snapshot was complete."""
+        self._set(CHECKPOINT_CHECKED, checked)
+        self._set(CHECKPOINT_SUCCESS, current)
+        self._set(CHECKPOINT_INTERVAL, interval)
         self._set(SNAPSHOT_READ_AT, read_at)
 
     def close(self) -> None:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from statecore.airflow import reports
 from statecore.airflow.failures import exception_for
 from statecore.airflow.hooks import checked_master
-from statecore.airflow.operators import ran_on, request_id_of
+from statecore.airflow.operators import ran_on
+from statecore.airflow.reports import request_id_of
 from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
 from statecore.airflow.worker_operator import StatecoreWorkerOperator

@@ -3,35 +3,44 @@
 One task checks all applications, because starting an Airflow task costs more than checking fifty of them. An
 application that cannot be checked gets a mapped task that fails at once with the error, so the failure is shown with
 that application's checkpoints and does not delay the others; the page *State stores* shows it until a later run can
-check the application. An error that concerns all of them, such as an unavailable repository, fails ``decide`` itself.
+check the application. An error that concerns all of them, such as an unavailable repository, fails ``decide`` itself,
+and is shown with each of them. What was found is kept for the page (``ui/freshness.py``) and exported as metrics.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.airflow.failures import Log, describe
 from statecore.airflow.form import fields_of
+from statecore.airflow.reports import request_id_of
 from statecore.airflow.requests import check_names, is_inline, no_application_named, request_of_named, spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
+from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.due_checks import check_all
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, check_due
+from statecore.metrics import CheckpointMetrics
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import Repository, open_repository
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.spark_settings import settings_from_params
+from statecore.telemetry import metrics_from_environment
 
 NOT_OF_CHECKPOINTS = frozenset({"stores", "partitions"})
 """Fields of a request that the form does not have: a scheduled checkpoint covers the whole application."""
+
+TASK = "checkpoint"
+"""The id of the mapped task."""
 
 FORCE = "force"
 """The parameter that makes a checkpoint of every application, due or not."""
@@ -63,7 +72,7 @@ class _Application:
     error: StatecoreError | None = None
 
 
-def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, Any]]:
+def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[dict[str, Any]]:
     """The arguments of the mapped tasks of a run: an entry for each application for which a checkpoint is due.
 
     An entry has ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf`` if Spark properties are
@@ -72,6 +81,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
     Args:
         params: the parameters of ``checkpoint_stores``.
         log: gets each decision and its reason.
+        ti: this task, which asks Airflow for the states of earlier checkpoints.
 
     Raises:
         Invalid: a parameter is unknown or not well-formed, or no application was named.
@@ -82,7 +92,18 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
     applications = list(_applications(params, settings))
     if not applications:
         raise no_application_named()
-    verdicts = _verdicts(applications, params, settings)
+    try:
+        verdicts = _verdicts(applications, params, settings)
+    except StatecoreError as error:
+        # Of two specs of one application the one that could be read speaks for it.
+        for one in sorted(applications, key=lambda one: one.spec is not None):
+            shown = one.error or error
+            name = str(one.entry["application_id"])
+            failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), shown.to_json())
+        raise
+    known = read_checks(settings.reports)
+    waiting = {} if params.get(FORCE) else _waiting(known, ti, log)
+    mapped: dict[str, int] = {}
     checked = {one.name for one in applications if verdicts[one.name].error is None}
     entries, recovered = [], set(checked)
     for one in applications:
@@ -97,14 +118,93 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
             log.warning("%s: %s", one.name, describe(verdict.error.to_json()))
             entries.append({**one.entry, "application_id": name, "refusal": verdict.error.to_json()})
             continue
+        if verdict.is_due and one.name in waiting:
+            log.info("%s: not due: its checkpoint waits in the run %s", one.name, waiting[one.name])
+            continue
         log.info("%s: %s: %s", one.name, "due" if verdict.is_due else "not due", verdict.why)
         if verdict.is_due:
+            mapped[one.name] = len(entries)
             base = {} if verdict.last_snapshot is None else {"decided_upon": verdict.last_snapshot}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
+    _keep(
+        applications, verdicts, known, {name: (str(ti.run_id), index) for name, index in mapped.items()}, settings, log
+    )
     failing_applications.delete(settings.reports, recovered)
+    readable = [one.entry for one in applications if one.spec is not None]
+    failing_applications.delete_unreadable(
+        settings.reports,
+        {name for one in readable for name in (one["application_id"], one["request"].get("spec_path"))},
+    )
     failed = sum("refusal" in entry for entry in entries)
     log.info("%d of %d applications are due, %d could not be checked", len(entries) - failed, len(applications), failed)
     return entries
+
+
+def _waiting(known: Mapping[str, Freshness], ti: Any, log: DecidingLog) -> dict[str, str]:
+    """The applications with a checkpoint that waits for a slot, each with its run."""
+    runs = sorted({one.run_id for one in known.values() if one.run_id})
+    if not runs:
+        return {}
+    try:
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[TASK], run_ids=runs)
+    except Exception as cause:  # a second checkpoint does no harm, and none would
+        log.warning("Airflow does not tell which checkpoints wait: %s", cause)
+        return {}
+    none = object()
+    return {
+        name: one.run_id
+        for name, one in known.items()
+        if states.get(one.run_id, {}).get(f"{TASK}_{one.map_index}", none) in (None, "scheduled", "queued")
+    }
+
+
+def _keep(
+    applications: list[_Application],
+    verdicts: Mapping[str, DueVerdict],
+    known: Mapping[str, Freshness],
+    mapped: Mapping[str, tuple[str, int]],
+    settings: Settings,
+    log: DecidingLog,
+) -> None:
+    """Keep what the check found for the page, and export it; neither fails the task."""
+    now_ms, found = int(time.time() * 1000), {}
+    for one in applications:
+        verdict = verdicts[one.name]
+        if one.spec is not None and verdict.error is None and verdict.why.code != "forced":
+            newest, before = verdict.newest, known.get(one.spec.application_id, Freshness(0, 0))
+            found[one.spec.application_id] = Freshness(
+                now_ms,
+                one.spec.checkpoint_interval_ms,
+                verdict.current_ms,
+                "" if newest is None else newest.snapshot,
+                "" if newest is None else newest.created_at,
+                *mapped.get(one.spec.application_id, (before.run_id, before.map_index)),
+            )
+    try:
+        record_checks(settings.reports, found, _scheduled(applications, settings))
+    except OSError as cause:
+        log.warning("The page State stores does not get this check: %s", cause)
+    with ExitStack() as afterwards, metrics_from_environment(lambda line: log.warning("%s", line)) as metrics:
+        for name, freshness in found.items():
+            newest = verdicts[name].newest
+            exported = CheckpointMetrics(metrics, {"application-id": name})
+            afterwards.callback(exported.close)  # after the export, at the end of the block
+            exported.record_check(
+                freshness.checked_ms / 1000,
+                None if freshness.current_ms is None else freshness.current_ms / 1000,
+                freshness.interval_ms / 1000,
+                None if newest is None or newest.read_at_ms is None else newest.read_at_ms / 1000,
+            )
+
+
+def _scheduled(applications: list[_Application], settings: Settings) -> set[str] | None:
+    """The applications of the site, if these are all of them: entries of others are out of date; else ``None``."""
+    paths = {one.entry["request"].get("spec_path") for one in applications}
+    return (
+        {str(one.entry["application_id"]) for one in applications}
+        if settings.specs and paths >= set(settings.specs)
+        else None
+    )
 
 
 def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Application]:

@@ -65,6 +65,53 @@ def applications_param(specs: Collection[str]) -> Param:
     )
 
 
+DIRECTORIES = "directories"
+"""The parameter with state directories of several machines or paths."""
+
+PLACE: Mapping[str, Mapping[str, Any]] = {
+    "host": {
+        "type": "string",
+        "minLength": 1,
+        "title": "Host",
+        "description": "The host name of the machine that has the directory; a task on another machine fails.",
+    },
+    "queue": {
+        "type": "string",
+        "minLength": 1,
+        "title": "Queue",
+        "description": "The queue of that machine's worker, if the site uses statecore.airflow.queues.",
+    },
+}
+"""The properties of a state directory that say on which machine its tasks run."""
+
+
+def chosen_applications_params(specs: Collection[str], request: type[Request]) -> dict[str, Param]:
+    """The Params of a Dag whose runs have to choose their applications, or state directories of their own."""
+    each = object_schema(request, ("spec_path", "state_dir"), ("spec_path", "state_dir"))
+    each["properties"] |= PLACE
+    return {
+        "applications": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string", "minLength": 1},
+            minItems=1,
+            title="Applications",
+            description="Choose them: all have one state directory, the one below. Or name directories.",
+            # With examples the form has a list to choose from; the API takes every spec.
+            **({"examples": list(specs)} if specs else {}),
+        ),
+        DIRECTORIES: Param(
+            None,
+            type=["null", "array"],
+            items=each,
+            minItems=1,
+            title="State directories",
+            description='Or a JSON list, such as [{"spec_path": "/srv/orders.yaml", "state_dir": "/srv/a"}]; each may '
+            "also have host and queue.",
+        ),
+    }
+
+
 def spark_params() -> dict[str, Param]:
     """The Params for the fields of ``SparkSettings``."""
     return {

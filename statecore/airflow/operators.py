@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +35,7 @@ from statecore.airflow.credentials import aws_environment, environment, kafka_en
 from statecore.airflow.failures import exception_for, log_error, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
 from statecore.airflow.job_progress import STARTING, ProgressRecorder
+from statecore.airflow.reports import request_id_of
 from statecore.airflow.requests import check_paths
 from statecore.airflow.settings import Settings
 from statecore.errors import Invalid, Retryable, StatecoreError
@@ -72,6 +75,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             ``map_index_template="{{ task.application_id }}"``, the mapped task. (templated)
         kafka_conn_id: the connection with the application's Kafka credentials that its spec names; ``None`` for
             ``kafka_<application id>`` or the site's (``credentials.py``). (templated)
+        host: the machine that has the state directory; a task that runs elsewhere is refused. ``None`` for any.
+            (templated)
         reports_dir: directory of the reports; default from ``STATECORE_REPORTS``.
         kwargs: everything ``SparkSubmitOperator`` takes: ``application`` (the job's file), ``conn_id``, ``conf``
             (overrides the site's, see ``statecore.airflow.settings``), ``name`` (default: the application's id),
@@ -94,6 +99,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         "request",
         "application_id",
         "kafka_conn_id",
+        "host",
     )
     template_fields_renderers = {"request": "json"}  # noqa: RUF012
     ui_color = "#dbeafe"
@@ -104,6 +110,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         request: Mapping[str, Any],
         application_id: str,
         kafka_conn_id: str | None = None,
+        host: str | None = None,
         reports_dir: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -111,6 +118,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         self.request = request
         self.application_id = application_id
         self.kafka_conn_id = kafka_conn_id
+        self.host = host
         self.reports_dir = reports_dir
         for name, alias in (("STORES", STORES), ("SNAPSHOTS", SNAPSHOTS)):
             if alias in self.outlets and alias not in self.inlets:
@@ -146,6 +154,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
     def _prepare(self, settings: Settings, report_file: Path, request_id: str) -> tuple[str, dict[str, str]]:
         """Check what can be checked before the job starts; returns the job's request and its secrets."""
         with self._refusing(report_file, request_id):
+            self._check_host()
             if not self.runs_without_spark:
                 checked_master(self._conn_id)
             check_paths(self.request)
@@ -155,6 +164,18 @@ class StatecoreSparkOperator(SparkSubmitOperator):
                 secrets |= aws_environment(settings.aws_conn_id, self.application_id)
             clear_report_path(report_file)
         return argument, secrets
+
+    def _check_host(self) -> None:
+        names = {socket.gethostname(), socket.getfqdn()}
+        if self.host and self.host not in names and self.host not in {name.partition(".")[0] for name in names}:
+            raise Invalid(
+                f"The directory of {self.application_id} is on {self.host}, and this task runs on "
+                f"{socket.gethostname()}.",
+                code="host-mismatch",
+                action="Run the task on a worker of that machine, with a queue for that machine.",
+                application_id=self.application_id,
+                host=self.host,
+            )
 
     def _job_request(self) -> Mapping[str, Any]:
         """The request as the job gets it, without its id."""
@@ -203,7 +224,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         except AirflowException as failure:
             # The provider's exception has an exit code only; the job's report says why.
             self._raise_reported(report_file)
-            died = ended_without_report("The driver", str(failure))
+            died = ended_without_report("The driver", _exit_of(failure))
             self._record_failure(report_file, request_id, died)
             log_error(died.to_json(), self.log)
             raise failure from None
@@ -356,6 +377,16 @@ def ran_on(report: Mapping[str, Any]) -> str:
     return f"ran on {report['master']} with {number_of(count, 'executor')} on {hosts}"
 
 
+def _exit_of(failure: AirflowException) -> str:
+    """How spark-submit ended; the provider's message has the whole command before that."""
+    found = re.search(r"Error code is: (-?\d+)", str(failure))
+    return str(failure) if found is None else exit_in_words(int(found[1]))
+
+
+def exit_in_words(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
 def ended_without_report(who: str, how: str) -> Retryable:
     """The error of a job that ended without a report."""
     return Retryable(
@@ -363,12 +394,6 @@ def ended_without_report(who: str, how: str) -> Retryable:
         code="job-report-missing",
         action="See the task's log; usually the process was killed or ran out of memory. A retry resumes the job.",
     )
-
-
-def request_id_of(context: Context) -> str:
-    """``dag/run/task/map index``: the same for every try of a task."""
-    ti = context["ti"]
-    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}"
 
 
 def request_argument(request: Mapping[str, Any], request_id: str) -> str:

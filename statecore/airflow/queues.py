@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statecore.airflow.directory_change.change import DIRECTORIES
+from statecore.airflow.form import DIRECTORIES
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
 
-DAG_IDS = frozenset({"migrate_checkpoints", "recover_global_stores"})
+DAG_IDS = frozenset({"migrate_checkpoints", "recover_global_stores", "restore_stores"})
 
 
 def task_instance_mutation_hook(task_instance: TaskInstance, dag_run: DagRun | None) -> None:

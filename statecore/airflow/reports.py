@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statecore.documents import encode_json
 from statecore.jobs.attempt import Attempt
@@ -23,6 +23,9 @@ from statecore.jobs.history.report_head import check_report as check_report
 from statecore.jobs.history.report_head import combined_digest, known_sum
 from statecore.jobs.history.report_head import read_report as read_report
 from statecore.jobs.history.report_index import directory_name
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 PART_LIMIT = 256 * 1024
 """Bytes of JSON that the report of one store may take in XCom; partitions beyond it are only counted."""
@@ -36,6 +39,12 @@ def report_path(directory: Path, application_id: str, request_id: str) -> Path:
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", request_id)[:120]
     unique = hashlib.sha256(request_id.encode()).hexdigest()[:8]
     return directory / directory_name(application_id) / f"{readable}-{unique}.json"
+
+
+def request_id_of(context: Context) -> str:
+    """``dag/run/task/map index``: the same for every try of a task."""
+    ti = context["ti"]
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}"
 
 
 def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statecore.airflow.form import fields_of, form_names
+from statecore.airflow.form import DIRECTORIES, fields_of, form_names
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.jobs.fields.declaration import Request, declared_fields
 from statecore.jobs.fields.types import FilePath
@@ -28,11 +28,12 @@ NOT_OF_SNAPSHOTS = frozenset({"state_dir", "staging_dir", "replace", "owner"})
 """Fields of a request that concern placement, which a job that only publishes a snapshot does not have."""
 
 
-Refused = Callable[[str, str | None, StatecoreError], None]
-"""Callback for a refused application: how it was named, its id if its spec could be read, and the error."""
+Refused = Callable[[str, str | None, str, StatecoreError], None]
+"""Callback for a refused application: how it was named, its id if its spec could be read, its state directory (empty
+without one), and the error."""
 
 
-def _ignore(named: str, application_id: str | None, error: StatecoreError) -> None:
+def _ignore(named: str, application_id: str | None, state_dir: str, error: StatecoreError) -> None:
     """Ignores refused applications."""
 
 
@@ -46,12 +47,13 @@ def restore_requests(
 ) -> list[dict[str, Any]]:
     """One entry for each application: ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf``.
 
-    ``conf`` holds the Spark properties of the application's spec and of the run, which takes precedence; it is absent
-    without any.
+    Entries of ``directories`` come first, so that the map index of a task is the place of its directory
+    (``queues.py``); each has the ``host`` of its directory. ``conf`` holds the Spark properties of the application's
+    spec and of the run, which takes precedence; it is absent without any.
 
     Args:
-        params: the parameters of ``restore_stores``: ``applications``; the fields of ``RestoreRequest`` that its form
-            shows; ``spark_conf`` and the other fields of ``SparkSettings``.
+        params: the parameters of ``restore_stores``: ``applications``, ``directories``; the fields of
+            ``RestoreRequest`` that its form shows; ``spark_conf`` and the other fields of ``SparkSettings``.
         refused: called for each refused application; the first such error is raised at the end.
         without: fields that the form does not have.
 
@@ -62,16 +64,21 @@ def restore_requests(
     """
     entries: list[dict[str, Any]] = []
     errors: list[StatecoreError] = []
-    seen: dict[str, str] = {}
-    check_names(params, RestoreRequest, without)
+    seen: dict[tuple[str, ...], str] = {}
+    check_names(params, RestoreRequest, without, () if "state_dir" in without else (DIRECTORIES,))
     given = fields_of(RestoreRequest, params)
     stores = given["stores"]
     spark = settings_from_params(params).to_conf()
-    for named in params["applications"]:
-        application_id = None
+    directories = params.get(DIRECTORIES) or []
+    places = [*directories, *({"spec_path": named} for named in params.get("applications") or ())]
+    for number, place in enumerate(places):
+        application_id, named, of_directory = None, str(place["spec_path"]), number < len(directories)
+        own = {"state_dir": place["state_dir"]} if of_directory else {}
+        state_dir = str(own.get("state_dir") or params.get("state_dir") or "")
         try:
             source, spec = _spec_of(named)
-            if first := seen.get(spec.application_id):
+            target = (spec.application_id, state_dir, str(place.get("host") or ""))
+            if first := seen.get(target):
                 raise Invalid(
                     f"The application {spec.application_id} is named twice: {first} and {source}.",
                     code="application-duplicated",
@@ -79,11 +86,13 @@ def restore_requests(
                     application_id=spec.application_id,
                 )
             application_id = spec.application_id
-            seen[application_id] = source
-            _check_stores(spec, stores, several=len(params["applications"]) > 1)
+            seen[target] = source
+            # No entry of a directory is left out: a task is on the machine of the directory with its map index.
+            _check_stores(spec, stores, several=len(places) > 1 and not of_directory)
             request: dict[str, Any] = {
                 **request_of_named(named),
                 **given,
+                **own,
                 "stores": [name for name in stores if name in _names(spec)],
             }
             check_paths(request)
@@ -92,12 +101,13 @@ def restore_requests(
             RestoreRequest.from_json(request)  # invalid requests are refused before Spark is started
         except StatecoreError as error:
             errors.append(error)
-            refused(named, application_id, error)
+            refused(named, application_id, state_dir, error)
             continue
         entry: dict[str, Any] = {
             "application_id": application_id,
             "request": request,
             "kafka_conn_id": spec.kafka_connection,
+            **({"host": place.get("host")} if of_directory else {}),
         }
         if conf := {**spec.spark.to_conf(), **spark}:
             entry["conf"] = conf
@@ -114,7 +124,7 @@ def no_application_named() -> Invalid:
     return Invalid(
         "No application was named.",
         code="applications-missing",
-        action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
+        action="Choose at least one in the parameter applications.",
     )
 
 

@@ -23,6 +23,8 @@ variable                         meaning
                                  their own (``credentials.py``)
 ``STATECORE_AWS_CONN``           connection id, of type ``aws``, with the driver's credentials of the object store;
                                  default those of its machine
+``STATECORE_JOBS_POOL``          pool of the tasks that may take long: restores, publications, changes of directories;
+                                 default Airflow's own. It has to exist
 ===============================  =================================================================================
 
 How Spark runs the jobs; the ``spark`` section of a spec takes precedence over these, and a run's form over both:
@@ -51,6 +53,12 @@ from statecore.jobs.history.report_index import reports_directory
 from statecore.spec.spark_settings import SparkSettings, parse_properties
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
 
+DEFAULT_POOL = "default_pool"
+"""Airflow's own pool, in which checkpoints run."""
+
+CHECKPOINT_PRIORITY = 10
+"""Priority weight of checkpoints: of the tasks that wait for a slot they come first, for their interval passes."""
+
 _LEAST_TICK_MS, _LONGEST_TICK_MS = 5_000, 3_600_000
 
 
@@ -68,6 +76,7 @@ class Settings:
         checkpoint_tick_ms: interval in ms at which due checkpoints are looked for, or ``None`` for never.
         spark_from: number of offsets in a checkpoint's tails from which Spark reads them, or ``None`` for the job's
             default.
+        jobs_pool: pool of tasks that may take long.
         spark: how Spark runs the jobs, unless spec or run override it.
     """
 
@@ -82,6 +91,7 @@ class Settings:
     aws_conn_id: str | None = None
     checkpoint_tick_ms: int | None = None
     spark_from: int | None = None
+    jobs_pool: str = DEFAULT_POOL
     spark: SparkSettings = field(default_factory=SparkSettings)
 
     @classmethod
@@ -100,6 +110,7 @@ class Settings:
             aws_conn_id=env.get("STATECORE_AWS_CONN") or None,
             checkpoint_tick_ms=_tick(env.get("STATECORE_CHECKPOINT_TICK", "")),
             spark_from=_offsets(env.get("STATECORE_SPARK_FROM", "")),
+            jobs_pool=env.get("STATECORE_JOBS_POOL") or DEFAULT_POOL,
             spark=_spark(env),
         )
 

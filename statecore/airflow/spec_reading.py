@@ -1,8 +1,7 @@
 """The task ``read_specs`` of the Dags that people start: job requests from a run's parameters.
 
 If one application is refused the whole run is refused. The task's log has the first error; the page *State stores*
-shows each error with its application until a later run of that Dag can read its spec
-(``ui/failing_applications.py``).
+shows each error with its application until it is mended (``ui/failing_applications.py``).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from statecore.airflow.failures import Log, refused
-from statecore.airflow.operators import request_id_of
+from statecore.airflow.reports import request_id_of
 from statecore.airflow.requests import Refused, is_inline
 from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
@@ -33,21 +32,23 @@ def read_specs(requests: Requests, context: Context, log: Log) -> list[dict[str,
     params, directory = context["params"], Settings.from_environment().reports
     dag, request_id = context["ti"].dag_id, request_id_of(context)
 
-    def record(named: str, application_id: str | None, error: StatecoreError) -> None:
+    def record(named: str, application_id: str | None, state_dir: str, error: StatecoreError) -> None:
         name = application_id or failing_applications.declared_application(named) or named
+        kind = dag if application_id else failing_applications.UNREADABLE
         if error.code == "application-duplicated" and application_id is None:
-            name = named  # the failure is of the second spec, not of the application
-        state_dir = str(params.get("state_dir") or "")
-        failing_applications.record(directory, name, request_id, error.to_json(), dag=dag, state_dir=state_dir)
+            name, kind = named, dag  # the failure is of the second spec, not of the application
+        failing_applications.record(directory, name, request_id, error.to_json(), dag=kind, state_dir=state_dir)
 
     try:
         entries = requests(params, _ignore if params.get("plan_only") else record)
     except StatecoreError as error:
         raise refused(error, log) from error
-    named = {one for one in params["applications"] if not is_inline(one)}
-    failing_applications.delete(directory, named | {one["application_id"] for one in entries}, dag=dag)
+    specs = [*(params.get("applications") or ()), *(one["request"].get("spec_path") or "{" for one in entries)]
+    names = {one for one in specs if not is_inline(one)} | {one["application_id"] for one in entries}
+    failing_applications.delete(directory, names, dag=dag)
+    failing_applications.delete_unreadable(directory, names)
     return entries
 
 
-def _ignore(named: str, application_id: str | None, error: StatecoreError) -> None:
+def _ignore(named: str, application_id: str | None, state_dir: str, error: StatecoreError) -> None:
     """Ignores refusals: a run that only plans does not mark applications as failing."""

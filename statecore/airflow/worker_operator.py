@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from statecore.airflow.failures import exception_for
 from statecore.airflow.job_progress import ProgressRecorder
-from statecore.airflow.operators import StatecoreSparkOperator, ended_without_report, request_id_of
+from statecore.airflow.operators import StatecoreSparkOperator, ended_without_report, exit_in_words
+from statecore.airflow.reports import request_id_of
 from statecore.progress import parse_machine_line
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         code = self._wait_for(verb, arguments, recorder, lambda line: self.log.info("%s", line))
         if code != 0 and code not in known:
             self._raise_reported(report_file)
-            died = ended_without_report(who, f"exit code {code}" if code > 0 else f"signal {-code}")
+            died = ended_without_report(who, exit_in_words(code))
             self._record_failure(report_file, request_id_of(context), died)
             raise exception_for(died.to_json(), log=self.log)
         return code

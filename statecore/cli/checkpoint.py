@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.errors import StatecoreError, missing_option, options_conflict
+from statecore.errors import missing_option, options_conflict
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.spec.model import MAX_CHECKPOINT_INTERVAL_MS, MIN_CHECKPOINT_INTERVAL_MS
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
@@ -49,25 +49,22 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments, request)
     engine = engine_of(arguments)
 
+    from statecore.jobs.checkpoint.completeness import record_checkpoint
     from statecore.jobs.checkpoint.run import run_checkpoint
     from statecore.jobs.checkpoint.service import run_service
     from statecore.jobs.read_report import ReadReport
     from statecore.telemetry import metered_checkpoints
 
     tags = {"application-id": spec.application_id}
+    interval = arguments.interval or spec.checkpoint_interval_ms
     with metered_checkpoints(output.progress, tags, output.say) as (progress, metrics):
 
-        def measure(report: ReadReport) -> None:
-            if metrics.is_exported:
-                metrics.record_success(complete_until(report, request))
-
         def on_checkpoint(report: ReadReport) -> None:
-            measure(report)
+            record_checkpoint(metrics, request, report, interval)
             output.document(report.to_json())
             output.text(line_of(report))
 
         if arguments.follow:
-            interval = arguments.interval or spec.checkpoint_interval_ms
             output.say(f"Checkpoint of {spec.application_id} to {request.repository} every {interval / 1000:g} s.")
             run_service(request, engine, interval / 1000, on_checkpoint, progress=progress, say=output.say)
         else:
@@ -75,8 +72,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
             faults = fault_points_from_environment()
             result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
-            if isinstance(result, ReadReport):
-                measure(result)
+            record_checkpoint(metrics, request, result, interval)
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, ReadReport):
@@ -95,31 +91,6 @@ def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
         )
     if arguments.interval is not None and not arguments.follow:
         raise missing_option("--interval needs --follow.", "Add --follow, or leave out --interval.", "follow")
-
-
-def complete_until(report: ReadReport, request: CheckpointRequest) -> float | None:
-    """When the newest snapshot was last known to be complete, in s since the epoch; ``None`` if unknown."""
-    from statecore.jobs.attempt import parsed_time
-    from statecore.jobs.planning.planned_tails import RESUMED_NOTE
-    from statecore.repository.application_repository import ApplicationRepository
-
-    everything = report.plan_id and not (request.stores or request.partitions)
-    behind = any(store.tail_left for store in report.stores)
-    began = parsed_time(report.started)
-    # The ends of the changelogs were read after the start, unless an earlier try had read them.
-    if (
-        report.published is None
-        and everything
-        and not behind
-        and began is not None
-        and RESUMED_NOTE not in report.notes
-    ):
-        return began.timestamp()
-    try:
-        newest = ApplicationRepository.open(request.repository, report.application_id).head().snapshots[0]
-    except StatecoreError:  # the checkpoint has succeeded, and does not fail because of its metrics
-        return None
-    return None if newest.read_at_ms is None else newest.read_at_ms / 1000
 
 
 def line_of(report: ReadReport) -> str:

@@ -35,7 +35,7 @@ from statecore.jobs.engine.protocol import Engine, HandedOver, PlanOnlyEngine
 from statecore.jobs.fields.declaration import Request
 from statecore.progress import MachineProgress
 from statecore.system_errors import write_error
-from statecore.telemetry import metered
+from statecore.telemetry import metered_checkpoints
 
 SPARK_NEEDED = 64
 """Exit code of a checkpoint with ``--local`` if the tails are long; no kind of error has it."""
@@ -57,6 +57,7 @@ class Program:
         package: below ``statecore.jobs``; its ``run`` module has ``run_<package>``.
         has_engine: whether an engine runs its tasks.
         plans_locally: whether ``--local`` starts no engine.
+        has_freshness: whether its success says how fresh the newest snapshot is.
         options: of its own, by flag; each given one is an argument of the run.
     """
 
@@ -65,6 +66,7 @@ class Program:
     package: str
     has_engine: bool = True
     plans_locally: bool = False
+    has_freshness: bool = False
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exit_code: Callable[[Any], int] = lambda _: 0
 
@@ -84,6 +86,7 @@ PROGRAMS: Mapping[str, Program] = {
         "CheckpointRequest",
         "checkpoint",
         plans_locally=True,
+        has_freshness=True,
         options={
             "--small-tail": {"type": int, "help": "number of offsets in all tails below which no engine is started"},
             "--continues-own-plan": {
@@ -227,8 +230,12 @@ def _run(
         engine = (_engine(program, options, spark),) if program.has_engine else ()
         own = {flag.strip("-").replace("-", "_") for flag in program.options}
         given = {name: value for name, value in options.items() if name in own and value is not None}
-        with metered(MachineProgress(), {"application-id": application_id}, say) as progress:
+        tags = {"application-id": application_id}
+        with metered_checkpoints(MachineProgress(), tags, say) as (progress, metrics):
             result = (run or program.run())(request, *engine, progress=progress, faults=faults, say=say, **given)
+            if program.has_freshness:
+                completeness = importlib.import_module(f"statecore.jobs.{program.package}.completeness")
+                completeness.record_checkpoint(metrics, request, result, request.declared_spec.checkpoint_interval_ms)
     except StatecoreError as error:
         write_report(options["report"], begun.failed(error).to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")

@@ -19,16 +19,13 @@ from typing import Any, ClassVar
 from airflow.sdk import Param
 
 from statecore.airflow.directory_change.xcom_values import Entry, ShortReport
-from statecore.airflow.form import fields_of, object_schema, params_of, required
+from statecore.airflow.form import DIRECTORIES, PLACE, fields_of, object_schema, params_of, required
 from statecore.airflow.requests import check_names, check_paths
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, StatecoreError
 from statecore.jobs.fields.declaration import Request
 from statecore.spec.spark_settings import settings_from_params
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
-
-DIRECTORIES = "directories"
-"""The parameter with the state directories."""
 
 OF_A_DIRECTORY = ("application_id", "state_dir", "spec_path")
 WITHOUT = frozenset({*OF_A_DIRECTORY, "apply", "approved"})
@@ -180,18 +177,7 @@ class Change(ABC):
 
 def _directories_param(request: type[Request], state_dir: str | None, needed: Sequence[str]) -> Param:
     each = object_schema(request, OF_A_DIRECTORY, ("application_id", *(() if state_dir else ("state_dir",)), *needed))
-    each["properties"]["host"] = {
-        "type": "string",
-        "minLength": 1,
-        "title": "Host",
-        "description": "The host name of the machine that has the directory; a task on another machine fails.",
-    }
-    each["properties"]["queue"] = {
-        "type": "string",
-        "minLength": 1,
-        "title": "Queue",
-        "description": "The queue of that machine's worker, if the site uses statecore.airflow.queues.",
-    }
+    each["properties"] |= PLACE
     return required(
         None,
         type="array",

@@ -43,6 +43,7 @@ def directory_change_dag(change: str, doc_md: str | None, **operator: Any) -> DA
             conn_id=site.spark_conn_id,
             map_index_template="{{ task.title }}",
             retry_policy=retry_policy(),
+            pool=site.jobs_pool,
             **operator,
         )
     return dag

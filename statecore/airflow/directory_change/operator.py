@@ -12,7 +12,6 @@ changed since has another plan, and is refused.
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,8 @@ from statecore.airflow.directory_change.recovery import Recovery
 from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotVerified, StepResult
 from statecore.airflow.failures import JobRefused, JobUnavailable, exception_for
 from statecore.airflow.hooks import checked_master
-from statecore.airflow.operators import clear_report_path, request_id_of
+from statecore.airflow.operators import clear_report_path
+from statecore.airflow.reports import request_id_of
 from statecore.airflow.requests import spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
@@ -54,7 +54,6 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         step: ``plan``, ``apply`` or ``verify``.
         title: the directory's name in the grid. (templated)
         engine: ``processes`` or ``spark``. (templated)
-        host: the machine that has the directory; ``None`` for any. (templated)
         plan_id: the approved plan to apply; if empty, ``apply`` is skipped. (templated)
         why: why ``plan_id`` is empty. (templated)
         kwargs: see :class:`statecore.airflow.operators.StatecoreSparkOperator`.
@@ -68,7 +67,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
 
     template_fields: Sequence[str] = (
         *StatecoreWorkerOperator.template_fields,
-        *("title", "engine", "host", "plan_id", "why"),
+        *("title", "engine", "plan_id", "why"),
     )
 
     def __init__(
@@ -78,7 +77,6 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         step: str,
         title: str,
         engine: str,
-        host: str | None = None,
         plan_id: str = "",
         why: str = "",
         **kwargs: Any,
@@ -88,7 +86,6 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         self.step = step
         self.title = title
         self.engine = engine
-        self.host = host
         self.plan_id = plan_id
         self.why = why
 
@@ -163,18 +160,6 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
             clear_report_path(report_file)
         self._run_on_worker(context, verb, ["--request", json.dumps(request.to_json())], report_file, who=who)
         return reports.read_report(report_file)
-
-    def _check_host(self) -> None:
-        names = {socket.gethostname(), socket.getfqdn()}
-        if self.host and self.host not in names and self.host not in {name.partition(".")[0] for name in names}:
-            raise Invalid(
-                f"The directory of {self.application_id} is on {self.host}, and this task runs on "
-                f"{socket.gethostname()}.",
-                code="host-mismatch",
-                action="Run the task on a worker of that machine, with a queue for that machine.",
-                application_id=self.application_id,
-                host=self.host,
-            )
 
     def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
         reads_only = self.step != Step.APPLY

@@ -5,8 +5,10 @@ the task that fails instead writes a report, so that the page does not show only
 
     <reports>/<application>/refused.json          of ``checkpoint_stores``: one for each application, overwritten at
                                                   every tick, deleted when the application can be checked again
-    <reports>/<application>/refused-<dag>.json    of a Dag that people start, such as ``restore_stores``: deleted when a
-                                                  later run of that Dag can read the spec
+    <reports>/<application>/refused-spec.json     of a Dag that people start, such as ``restore_stores``, if the spec
+                                                  cannot be read: deleted when any Dag can read it
+    <reports>/<application>/refused-<dag>.json    of such a Dag, if the spec does not fit the other parameters: deleted
+                                                  when a later run of that Dag accepts both
 
 If the application id is not known, because the spec does not exist or does not declare it, the spec's path is used as
 the name. A report that is not updated any more is deleted after :data:`KEPT_SECONDS`.
@@ -29,6 +31,9 @@ from statecore.jobs.history.report_index import INDEX, directory_name
 
 FILE = "refused.json"
 """File name of a report of ``checkpoint_stores``; names of other reports end with part of a hash."""
+
+UNREADABLE = "spec"
+"""In place of the Dag in the name of a report of a spec that cannot be read."""
 
 KEPT_SECONDS = 86_400.0
 """How long a report is kept that is not updated any more."""
@@ -58,6 +63,13 @@ def delete(directory: Path, names: Collection[str], *, dag: str = "") -> None:
         with suppress(OSError):
             if file.stat().st_mtime < before:
                 file.unlink()
+
+
+def delete_unreadable(directory: Path, names: Collection[str | None]) -> None:
+    """Delete the reports that a spec cannot be read, of applications and paths whose spec was read."""
+    for name in filter(_is_shown, (name for name in names if name)):
+        with suppress(OSError):
+            _file(directory, name, UNREADABLE).unlink()
 
 
 def declared_id(text: str) -> str | None:

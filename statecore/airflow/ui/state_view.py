@@ -15,7 +15,7 @@ from statecore.jobs.attempt import Instance
 from statecore.jobs.history.report_head import ReportHead, ReportOutcome, RestoredPartition
 from statecore.jobs.history.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
 
-APPLICATIONS_A_PAGE = 10
+APPLICATIONS_A_PAGE = 100
 REPORTS_A_PAGE = 50
 PARTITIONS_A_PAGE = 200
 
@@ -156,9 +156,18 @@ class Run:
     @property
     def path(self) -> str:
         """Its page in Airflow's UI, below the path of ``[api] base_url``."""
-        dag, run, task = (quote(part, safe="") for part in (self.dag_id, self.run_id, self.task_id))
+        dag, run, task = self._quoted()
         mapped = f"/mapped/{self.map_index}" if self.map_index >= 0 else ""
         return f"/dags/{dag}/runs/{run}/tasks/{task}{mapped}"
+
+    @property
+    def api_path(self) -> str:
+        """Its path in Airflow's REST API, below the version."""
+        dag, run, task = self._quoted()
+        return f"dags/{dag}/dagRuns/{run}/taskInstances/{task}/{self.map_index}"
+
+    def _quoted(self) -> tuple[str, ...]:
+        return tuple(quote(part, safe="") for part in (self.dag_id, self.run_id, self.task_id))
 
 
 def run_of(request_id: str) -> Run | None:

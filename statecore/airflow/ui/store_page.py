@@ -13,6 +13,8 @@ before older successes, and every run links to its task in Airflow.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -22,12 +24,14 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from statecore.airflow.settings import Settings
+from statecore.airflow.ui.freshness import read_checks
 from statecore.airflow.ui.pages import protected_app, render
 from statecore.airflow.ui.state_view import Filter, application_page, instance_page, report_page
-from statecore.jobs.attempt import Instance
+from statecore.jobs.attempt import Instance, utc
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import InstanceReports, ReportIndex
 from statecore.jobs.history.restored_store import restored_stores
+from statecore.spec.units import format_duration
 
 DOCUMENT_VERSION = 1
 """Version of the JSON of ``/stores`` and ``/reports``."""
@@ -42,7 +46,7 @@ _State = Annotated[str, Query(pattern="^(restored|published|unchanged|failed|beg
 @app.get("/stores")
 def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, Any]:
     """A page of applications with their instances, as JSON."""
-    shown = application_page(_index(), _filter(q, state), page)
+    shown, found = application_page(_index(), _filter(q, state), page), _freshness()
     return {
         "version": DOCUMENT_VERSION,
         "page": shown.number,
@@ -52,6 +56,7 @@ def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, An
             {
                 "name": one.name,
                 "unreadable": one.unreadable,
+                "freshness": next(filter(None, (found(own.instance) for own in one.instances)), None),
                 "instances": [_instance_document(instance) for instance in one.instances],
             }
             for one in shown.applications
@@ -72,7 +77,8 @@ def reports(
 def page(q: _Text = "", state: _State = "", page: _Number = 1) -> HTMLResponse:
     """A page of applications, as HTML."""
     selected = _filter(q, state)
-    return render("stores.html", filter=selected, page=application_page(_index(), selected, page))
+    shown = application_page(_index(), selected, page)
+    return render("stores.html", filter=selected, page=shown, freshness=_freshness())
 
 
 @app.get("/instance", response_class=HTMLResponse)
@@ -82,7 +88,8 @@ def instance(
     """One instance with its store partitions and attempts, as HTML."""
     selected = Instance(application, host, state_dir)
     found = instance_page(_index(), selected, name, page)
-    return render("instance.html", 200 if found else 404, name=name, instance=selected, page=found)
+    status = 200 if found else 404
+    return render("instance.html", status, name=name, instance=selected, page=found, freshness=_freshness())
 
 
 @cache
@@ -92,6 +99,29 @@ def _index_of(directory: Path) -> ReportIndex:
 
 def _index() -> ReportIndex:
     return _index_of(Settings.from_environment().reports)
+
+
+def _freshness() -> Callable[[Instance], dict[str, Any] | None]:
+    """The age of the snapshot of an instance; ``None`` for a state directory, or without scheduled checkpoints."""
+    settings, now_ms = Settings.from_environment(), int(time.time() * 1000)
+    tick_ms = settings.checkpoint_tick_ms
+    checks = {} if tick_ms is None else read_checks(settings.reports)
+
+    def of(instance: Instance) -> dict[str, Any] | None:
+        found = checks.get(instance.application_id)
+        if found is None or instance.state_dir or tick_ms is None:
+            return None
+        return {
+            "is_late": found.is_late(now_ms),
+            "is_unchecked": found.is_unchecked(now_ms, tick_ms),
+            "current": "" if found.current_ms is None else utc(found.current_ms / 1000),
+            "checked": utc(found.checked_ms / 1000),
+            "interval": format_duration(found.interval_ms),
+            "snapshot": found.snapshot,
+            "published_at": found.published_at,
+        }
+
+    return of
 
 
 def _filter(text: str, state: str) -> Filter:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Reason, StatecoreError
@@ -30,6 +30,7 @@ from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head import SnapshotEntry
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.units import format_duration
 
@@ -47,12 +48,16 @@ class DueVerdict:
         is_due: also true if the application could not be checked.
         last_snapshot: the last snapshot that is no compaction, or :data:`NO_SNAPSHOT`, at the time of the check; by it
             a checkpoint that begins much later finds out that another job was faster. ``None`` if the check failed.
+        newest: the newest snapshot at the time of the check; ``None`` without one, or if the check failed.
+        current_ms: a time at which the newest snapshot had all records, in ms since the epoch; ``None`` if not known.
     """
 
     is_due: bool
     why: Reason
     error: StatecoreError | None = None
     last_snapshot: str | None = None
+    newest: SnapshotEntry | None = None
+    current_ms: int | None = None
 
 
 def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
@@ -93,9 +98,11 @@ def check_due(
                 age_ms=now_ms - made,
                 interval_ms=interval_ms,
             ),
+            newest=newest,
+            current_ms=made,
         )
     if (running := _in_progress(repository, now_ms)) is not None:
-        return running
+        return replace(running, newest=newest, current_ms=made)
     manifest = repository.manifest(newest).value
     read = repository.task_manifests(manifest.task_manifests)
     there = {
@@ -115,7 +122,8 @@ def check_due(
         age_ms=None if made is None else now_ms - made,
         interval_ms=interval_ms,
     )
-    return DueVerdict(reason is not None, why, last_snapshot=last_snapshot)
+    current_ms = now_ms if reason is None else made
+    return DueVerdict(reason is not None, why, last_snapshot=last_snapshot, newest=newest, current_ms=current_ms)
 
 
 def _in_progress(repository: ApplicationRepository, now_ms: int) -> DueVerdict | None:

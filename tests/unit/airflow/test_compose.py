@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from statecore.airflow import settings
+from statecore.objectstore.s3_location import CUSTOMER_KEY
 from tests.unit.airflow.home import ROOT
 from tests.unit.kernels.libraries import LIBRARIES
 
@@ -30,6 +32,8 @@ ONCE = {"volumes", "init", "kernels"}
 OF_THE_OBJECT_STORE = {
     f"AWS_{one}" for one in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "DEFAULT_REGION", "ENDPOINT_URL")
 }
+OF_METRICS = set(COMPOSE.get("x-metrics", ()))
+PASSED_ON = {*OF_THE_OBJECT_STORE, CUSTOMER_KEY, *OF_METRICS}
 """Passed on from .env or the shell as they are."""
 
 SECRET = re.compile(r"\$\{([A-Z0-9_]+):\?[^}]+\}")
@@ -90,7 +94,7 @@ def test_every_secret_comes_from_outside_and_is_listed_in_the_example() -> None:
     passed = {
         name for service in SERVICES.values() for name, value in service.get("environment", {}).items() if value is None
     }
-    assert passed == OF_THE_OBJECT_STORE
+    assert passed == PASSED_ON
     optional = set(re.findall(r"\$\{([A-Z0-9_]+):-", TEXT)) | passed
     assert optional == set(re.findall(r"^# ([A-Z0-9_]+)=", example, re.MULTILINE))
     for service in SERVICES.values():
@@ -156,8 +160,31 @@ def test_every_service_of_airflow_has_the_dags_and_the_site_settings(name: str) 
     environment = SERVICES[name]["environment"]
     assert environment["STATECORE_REPORTS"] == "/reports"
     assert environment["STATECORE_STATE_DIR"] == "/state"
-    wanted = {"SPECS", "SPARK_CONN", "KAFKA_CONN", "REPOSITORY", "SNAPSHOT_SCHEDULE", "CHECKPOINT_TICK", "AWS_CONN"}
-    assert {f"STATECORE_{one}" for one in wanted} <= environment.keys()
+    assert settings_of_the_page() <= environment.keys()
+
+
+def settings_of_the_page() -> set[str]:
+    """The settings of docs/airflow.md, without those that need no value here."""
+    section = (ROOT / "docs" / "airflow.md").read_text().partition("\n## Settings\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `STATECORE_")]
+    # The jobs are beside the folder of the Dags; faults are for tests.
+    found = set(re.findall(r"`(STATECORE_[A-Z0-9_]+)`", "".join(rows))) - {"STATECORE_SPARK_JOBS", "STATECORE_FAULT"}
+    assert set(re.findall(r"^``(STATECORE_[A-Z_]+)``", settings.__doc__ or "", re.MULTILINE)) == found
+    return found
+
+
+def test_long_jobs_leave_slots_for_checkpoints() -> None:
+    environment = SERVICES["scheduler"]["environment"]
+    words = SERVICES["init"]["command"][-1].split()
+    name, slots = words[words.index("set") + 1 :][:2]
+    assert name == environment["STATECORE_JOBS_POOL"]
+    assert int(slots) < int(environment["AIRFLOW__CORE__PARALLELISM"])
+
+
+def test_jobs_export_metrics_where_the_environment_says() -> None:
+    documented = set(re.findall(r"`(OTEL_[A-Z_]+)[=`]", (ROOT / "docs" / "metrics.md").read_text()))
+    assert documented <= OF_METRICS
+    assert SERVICES["scheduler"]["environment"].keys() >= OF_METRICS
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -165,6 +192,7 @@ def test_driver_and_executors_alone_have_the_credentials_of_the_object_store(nam
     """Without a value compose passes on what is set, and leaves out what is not: an empty region is no region."""
     given = {key: value for key, value in SERVICES[name].get("environment", {}).items() if key.startswith("AWS_")}
     assert given == (dict.fromkeys(OF_THE_OBJECT_STORE) if name in JOBS else {})
+    assert (CUSTOMER_KEY in SERVICES[name].get("environment", {})) is (name in JOBS)
 
 
 def test_one_address_of_the_broker_serves_in_containers_and_on_the_host() -> None:

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -12,6 +15,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from statecore.airflow.ui import failing_applications as refusals
+from statecore.airflow.ui.freshness import Freshness, record_checks
 from statecore.errors import NotFound
 from statecore.jobs.history.report_index import INDEX
 from tests.unit.airflow.home import ROOT, migrate
@@ -84,15 +88,27 @@ def test_the_page_shows_each_store_of_each_instance(client: Callable[..., Any], 
 
 def test_a_failed_last_try_is_seen_whatever_succeeded_before(client: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), entry("by-id", 0)))
-    write(tmp_path, 2, failed(attempt(2), phase="read", code="application-running"))
+    write(tmp_path, 2, failed(attempt(2), phase="read", error="Corrupted", code="record-corrupt"))
     text = client("/", "viewer").text
     assert text.index("The latest attempt failed") < text.index("Before that, restored")
     assert "in phase read" in text
-    assert "<p>Fenced (application-running): " in text
+    assert 'role="alert"' in text
+    assert "<p>Corrupted (record-corrupt): " in text
     assert "by-id" in text
     write(tmp_path, 3, attempt(3).begun())
     assert "Nothing found" in client("/?state=restored", "viewer").text
     assert "An attempt began" in client("/?state=begun&q=ORD", "viewer").text
+
+
+def test_an_attempt_that_was_refused_because_the_application_runs_is_no_alarm(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    write(tmp_path, 1, done(attempt(1), entry("by-id", 0)))
+    write(tmp_path, 2, failed(attempt(2), code="application-running"))
+    text = client("/", "viewer").text
+    assert 'role="alert"' not in text
+    assert "<p>Fenced (application-running): " in text
+    assert "Before that, restored" in text
 
 
 def test_an_instance_has_a_page_with_its_partitions_and_attempts(client: Callable[..., Any], tmp_path: Path) -> None:
@@ -110,14 +126,14 @@ def test_an_instance_has_a_page_with_its_partitions_and_attempts(client: Callabl
 
 
 def test_many_applications_come_in_pages(client: Callable[..., Any], tmp_path: Path) -> None:
-    for number in range(25):
-        name = f"app-{number:02d}"
+    for number in range(205):
+        name = f"app-{number:03d}"
         write(tmp_path, number, done(attempt(number, application=name), entry("s", 0)), name)
     text = client("/", "viewer").text
-    assert text.count("<section>") == 10
+    assert text.count("<section>") == 100
     assert "page 1 of 3" in text
     assert client("/?page=3", "viewer").text.count("<section>") == 5
-    assert client("/?q=app-1&page=1", "viewer").text.count("<section>") == 10
+    assert client("/?q=app-01&page=1", "viewer").text.count("<section>") == 10
     assert client("/?page=x", "viewer").status_code == 422
 
 
@@ -244,7 +260,7 @@ def test_a_published_snapshot_is_no_restored_state_directory(client: Callable[..
     assert client("/stores?state=restored", "viewer").json()["applications"] == []
     write(tmp_path, 2, failed(attempt(2, state_dir=""), phase="read"))
     text = client("/", "viewer").text
-    assert text.index("The latest attempt failed") < text.index("Before that, published")
+    assert text.index("The latest attempt was refused") < text.index("Before that, published")
 
 
 def test_a_restore_that_published_says_both(client: Callable[..., Any], tmp_path: Path) -> None:
@@ -286,3 +302,95 @@ def test_a_spec_of_an_unknown_application_is_shown_by_its_path(client: Callable[
     assert "<h2>/srv/&lt;a&gt;.yaml</h2>" in text
     assert "NotFound (spec-not-found): " in text
     assert "0 partitions" not in text
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
+
+
+def checked_ago(directory: Path, checked: int, current: int | None, interval: int = 60, **fields: str) -> None:
+    """Write the check of a time some seconds ago, and until when the snapshot was complete then."""
+    now = int(time.time())
+    found = Freshness((now - checked) * 1000, interval * 1000, None if current is None else (now - current) * 1000)
+    record_checks(directory, {"orders": replace(found, **fields)})
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize(
+    ("checked", "current", "interval", "late", "unchecked"),
+    [
+        (10, 70, 60, False, False),
+        (10, 130, 60, True, False),  # another process that checks, and none that publishes
+        (240, 240, 60, True, True),  # the object store is away: no check has ended
+        (240, 240, 300, False, True),
+        (10, None, 60, False, False),
+    ],
+)
+def test_the_age_of_a_snapshot_is_compared_with_the_interval(
+    client: Callable[..., Any],
+    tmp_path: Path,
+    checked: int,
+    current: int | None,
+    interval: int,
+    late: bool,
+    unchecked: bool,
+) -> None:
+    published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0), **published))
+    write(tmp_path, 2, done(attempt(2, state_dir="", host="two"), entry("by-id", 0), **published))
+    write(tmp_path, 3, done(attempt(3, state_dir="/s"), entry("by-id", 0)))
+    checked_ago(tmp_path, checked, current, interval)
+    text = client("/", "viewer").text
+    assert text.count("is late") == late
+    assert text.count("Not checked since") == unchecked
+    assert text.count('role="alert"') == (late or unchecked)
+    (shown,) = client("/stores", "viewer").json()["applications"]
+    assert (shown["freshness"]["is_late"], shown["freshness"]["is_unchecked"]) == (late, unchecked)
+    where = "/instance?name=orders&application=orders&host=one&state_dir="
+    assert client(where, "viewer").text.count('role="alert"') == (late or unchecked)
+    assert 'role="alert"' not in client(f"{where}/s", "viewer").text
+
+
+@pytest.mark.usefixtures("ticking")
+def test_a_failure_is_over_when_a_later_check_finds_nothing_new(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, failed(attempt(1, state_dir=""), error="Corrupted", code="record-corrupt"))
+    assert 'role="alert"' in client("/", "viewer").text
+    checked_ago(tmp_path, 10, 10)
+    text = client("/", "viewer").text
+    assert 'role="alert"' not in text
+    assert "Corrupted (record-corrupt)" in text
+
+
+@pytest.mark.usefixtures("ticking")
+def test_the_newest_snapshot_is_that_of_the_repository(client: Callable[..., Any], tmp_path: Path) -> None:
+    published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0), **published))
+    checked_ago(tmp_path, 10, 10, snapshot="s2", published_at="2026-11-29T01:02:03.000Z")
+    assert "the newest snapshot is <code>s2</code>" in client("/", "viewer").text
+
+
+def test_without_scheduled_checkpoints_no_snapshot_is_late(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0)))
+    checked_ago(tmp_path, 900, 900)
+    assert 'role="alert"' not in client("/", "viewer").text
+
+
+def test_of_an_attempt_without_an_end_the_page_asks_airflow(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, attempt(1).begun())
+    text = client("/", "viewer").text
+    assert 'data-task="dags/restore_stores/dagRuns/manual__1/taskInstances/restore/0"' in text
+    assert "it is running, or was killed" in text
+    where = "/instance?name=orders&application=orders&host=one&state_dir=/s"
+    assert "data-task=" in client(where, "viewer").text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script")
+def test_what_airflow_says_of_an_attempt_without_an_end() -> None:
+    script = (ROOT / "statecore" / "airflow" / "ui" / "templates" / "attempts.js").read_text()
+    states = ["running", "failed", "up_for_retry", "queued", None]
+    script += f"\nconsole.log(JSON.stringify({json.dumps(states)}.map(inWords)))"
+    done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
+    running, *killed = json.loads(done.stdout)
+    assert "killed" not in running
+    assert all("killed" in one for one in killed)

@@ -16,7 +16,8 @@ def routed(conf: Any, map_index: int = 1, dag_id: str = "migrate_checkpoints") -
 
 
 def test_a_mapped_task_gets_the_queue_of_its_directory() -> None:
-    assert routed({"directories": [{"queue": "a"}, {"queue": "b"}]}) == "b"
+    for dag_id in ("migrate_checkpoints", "recover_global_stores", "restore_stores"):
+        assert routed({"directories": [{"queue": "a"}, {"queue": "b"}]}, dag_id=dag_id) == "b"
 
 
 @pytest.mark.parametrize(
@@ -31,4 +32,4 @@ def test_what_names_no_queue_is_left_alone(conf: Any) -> None:
 def test_other_tasks_are_left_alone() -> None:
     conf = {"directories": [{"queue": "a"}, {"queue": "b"}]}
     assert routed(conf, map_index=-1) == "default"
-    assert routed(conf, dag_id="restore_stores") == "default"
+    assert routed(conf, dag_id="snapshot_state") == "default"

@@ -120,6 +120,28 @@ def test_an_application_named_twice_is_refused(tmp_path: Path) -> None:
         restore_requests(params(str(file), spec("orders")))
 
 
+def test_an_application_may_have_several_directories(tmp_path: Path) -> None:
+    file = tmp_path / "stores.yaml"
+    file.write_text(json.dumps(spec("orders")))
+    one = {"spec_path": str(file), "state_dir": "/srv/a"}
+    places = [one, {**one, "host": "b"}, {**one, "state_dir": "/srv/c"}]
+    entries = restore_requests({**params(spec("orders")), "directories": places})
+    assert [entry["request"]["state_dir"] for entry in entries] == ["/srv/a", "/srv/a", "/srv/c", "/state"]
+    assert [entry.get("host") for entry in entries] == [None, "b", None, None]
+    with raises(Invalid, "application-duplicated"):
+        restore_requests({**params(), "directories": [one, one]})
+    with raises(Invalid, "path-relative"):
+        restore_requests({**params(), "directories": [{**one, "state_dir": "srv"}]})
+
+
+def test_no_directory_is_left_out_because_of_named_stores(tmp_path: Path) -> None:
+    file = tmp_path / "stores.yaml"
+    file.write_text(json.dumps(spec("a", ("x",))))
+    place = {"spec_path": str(file), "state_dir": "/srv/a"}
+    with raises(NotFound, "store-not-found", application_id="a"):
+        restore_requests({**params(spec("b", ("y",)), stores=["y"]), "directories": [place]})
+
+
 def test_no_application_is_refused() -> None:
     with raises(Invalid, "applications-missing"):
         restore_requests(params())

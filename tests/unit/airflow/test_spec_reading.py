@@ -25,8 +25,8 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
 
 
-def run(*applications: str, **fields: Any) -> list[dict[str, Any]]:
-    ti = SimpleNamespace(dag_id="restore_stores", run_id="manual__1", task_id="read_specs", map_index=-1)
+def run(*applications: str, dag: str = "restore_stores", **fields: Any) -> list[dict[str, Any]]:
+    ti = SimpleNamespace(dag_id=dag, run_id="manual__1", task_id="read_specs", map_index=-1)
     params = {"applications": list(applications), "stores": [], "partitions": [], "state_dir": "/state", **fields}
     return read_specs(restore_requests, {"ti": ti, "params": params}, LOG)
 
@@ -54,6 +54,18 @@ def test_every_application_that_is_refused_is_shown_until_its_spec_can_be_read(t
     Path(gone).write_text(json.dumps(spec("gone")))
     assert len(run(gone)) == 1
     assert shown(tmp_path) == {}
+
+
+def test_a_spec_is_mended_when_any_dag_can_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text("application_id: orders\nno such field: 1\n")
+    with pytest.raises(JobRefused):
+        run(str(file))
+    file.write_text(json.dumps(spec()))
+    with pytest.raises(JobRefused):
+        run(str(file), stores=["no-such-store"])
+    run(str(file), dag="snapshot_state")
+    assert shown(tmp_path) == {"orders": "store-not-found"}, "which is about the parameters of that Dag"
 
 
 def test_an_application_that_is_named_twice_is_not_the_one_that_is_wrong(tmp_path: Path) -> None:

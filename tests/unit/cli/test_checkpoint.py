@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from statecore.cli.checkpoint import complete_until, line_of, show
+from statecore.cli.checkpoint import line_of, show
 from statecore.cli.main import main
 from statecore.cli.restore import show_plan, show_report
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.jobs.checkpoint.completeness import complete_until
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE

@@ -4,6 +4,7 @@ import json
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +14,18 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from statecore.airflow import due_applications as deciding
 from statecore.airflow.due_applications import due_requests
-from statecore.airflow.settings import Settings
+from statecore.airflow.settings import CHECKPOINT_PRIORITY, Settings
+from statecore.airflow.ui import failing_applications
+from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
+from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
 from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
+from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS
 from statecore.repository.repository import create_repository
 from tests.harness.case_selection import one_of
+from tests.harness.collector import Collector
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import local_calls
@@ -45,7 +51,7 @@ def repository(tmp_path: Path) -> str:
 @pytest.fixture
 def due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every application that can be looked at is due, and no broker is asked."""
-    verdict = DueVerdict(True, "there is no snapshot", last_snapshot=NO_SNAPSHOT)
+    verdict = DueVerdict(True, Reason("there is no snapshot", "no-snapshot"), last_snapshot=NO_SNAPSHOT)
     monkeypatch.setattr(deciding, "check_due", lambda *_, **__: verdict)
 
 
@@ -58,6 +64,14 @@ def load() -> DAG:
 def conf(repository: str, *applications: Any, **fields: Any) -> dict[str, Any]:
     named = [one if isinstance(one, str) else json.dumps(one) for one in applications]
     return {"applications": named, "repository": repository, **fields}
+
+
+def decide(given: dict[str, Any], run: str = "r", **states: str | None) -> list[dict[str, Any]]:
+    """What the task of that name does, without a run; ``states`` are those of the first checkpoint of other runs."""
+    told = {name: {"checkpoint_0": state} for name, state in states.items()}
+    ids = {"dag_id": "checkpoint_stores", "run_id": run, "task_id": "decide", "map_index": -1}
+    ti = SimpleNamespace(**ids, get_task_states=lambda **_: told)
+    return due_requests(load().params.dump() | given, logging.getLogger("decide"), ti)
 
 
 def requests(spark: StubSpark) -> list[dict[str, Any]]:
@@ -126,6 +140,36 @@ def test_each_application_that_is_due_gets_a_task_and_an_event(spark: StubSpark,
     assert announced == {"statecore://orders/", "statecore://billing/"}
 
 
+@pytest.mark.usefixtures("due")
+@pytest.mark.parametrize(
+    ("state", "mapped"), [("queued", 0), ("scheduled", 0), (None, 0), ("running", 1), ("failed", 1), ("success", 1)]
+)
+def test_an_application_has_one_checkpoint_that_waits(
+    spark: StubSpark, repository: str, state: str | None, mapped: int
+) -> None:
+    named = conf(repository, spec("orders"))
+    assert len(decide(named, "first")) == 1
+    assert len(decide(named, "second", first=state)) == mapped
+    assert len(decide({**named, "force": True}, "third", first=state)) == 1
+    assert len(decide(named, "fourth", **{("second" if mapped else "first"): "success"})) == 1
+
+
+def test_checkpoints_come_before_other_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide, checkpoint = (load().task_dict[name] for name in ("decide", "checkpoint"))
+    assert decide.priority_weight == checkpoint.partial_kwargs["priority_weight"] == CHECKPOINT_PRIORITY
+    monkeypatch.setenv("STATECORE_JOBS_POOL", "long_jobs")
+    bag = DagBag(str(ROOT / "dags"))
+    pools = {
+        (name, task.task_id): task.partial_kwargs.get("pool", task.pool) if task.is_mapped else task.pool
+        for name, dag in bag.dags.items()
+        for task in dag.tasks
+    }
+    long = {place for place, pool in pools.items() if pool == "long_jobs"}
+    assert {name for name, _ in long} == set(bag.dags) - {"checkpoint_stores"}
+    assert {("restore_stores", "restore"), ("snapshot_state", "publish"), ("migrate_checkpoints", "plan")} <= long
+    assert load().task_dict["checkpoint"].partial_kwargs.get("pool", "default_pool") == "default_pool"
+
+
 def test_where_nothing_is_due_the_task_is_skipped_and_the_run_is_green(spark: StubSpark, tmp_path: Path) -> None:
     world = World(tmp_path / "app")
     world.write({b"a": b"1"}, 9)
@@ -184,6 +228,57 @@ def test_the_failure_of_an_application_is_cleared_when_it_can_be_checked(spark: 
     assert local_calls(spark) == []
 
 
+def test_a_repository_that_is_away_is_shown_with_each_application_until_it_is_back(
+    spark: StubSpark, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    with pytest.raises(StatecoreError):
+        decide(conf((tmp_path / "away").as_uri(), world.spec, spec("orders")))
+    assert failing() == {"app", "orders"}
+    decide(conf(world.url, world.spec))
+    assert failing() == {"orders"}
+
+
+def test_what_was_found_is_kept_for_the_page_and_exported(
+    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    directory = Settings.from_environment().reports
+    record_checks(directory, {"gone": Freshness(1, 1)}, set())
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        decide(conf(world.url, world.spec))
+        exported = [CHECKPOINT_CHECKED, CHECKPOINT_SUCCESS, CHECKPOINT_INTERVAL]
+        values = [collector.last(one.name)["application-id", "app"] for one in exported]
+    newest = world.app_repository.head().newest
+    assert newest is not None
+    found = read_checks(directory)
+    assert found.keys() == {"gone", "app"}
+    assert (found["app"].snapshot, found["app"].published_at) == (newest.snapshot, newest.created_at)
+    assert found["app"].interval_ms == 300_000
+    assert values == [found["app"].checked_ms / 1000, (found["app"].current_ms or 0) / 1000, 300]
+    before = found["app"]
+    with pytest.raises(StatecoreError):
+        decide(conf((tmp_path / "away").as_uri(), world.spec))
+    assert read_checks(directory)["app"] == before, "nobody could look"
+
+
+def test_a_spec_that_no_run_could_read_is_mended_when_the_next_tick_reads_it(spark: StubSpark, tmp_path: Path) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    directory = Settings.from_environment().reports
+    error = Invalid("It is no spec.", code="spec-invalid", action="Mend it.").to_json()
+    failing_applications.record(directory, "app", "r", error, dag=failing_applications.UNREADABLE)
+    assert failing() == {"app"}
+    decide(conf(world.url, world.spec))
+    assert failing() == set()
+
+
 def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_the_first(
     spark: StubSpark, repository: str, tmp_path: Path
 ) -> None:
@@ -200,7 +295,7 @@ def test_the_lines_of_the_library_of_kafka_are_not_in_the_log(
 ) -> None:
     unlooked = {**spec("away"), "bootstrap_servers": "127.0.0.1:1"}
     with caplog.at_level(logging.INFO):
-        entries = due_requests(load().params.dump() | conf(repository, unlooked), logging.getLogger("decide"))
+        entries = decide(conf(repository, unlooked))
     assert entries[0]["refusal"]["error"] == "Retryable"
     assert [one.name for one in caplog.records if one.name.startswith("kafka")] == []
     assert [one.name for one in caplog.records if "away" in one.getMessage()] == ["decide"]

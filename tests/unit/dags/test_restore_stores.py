@@ -79,7 +79,7 @@ def test_the_dag_explains_itself() -> None:
         assert param.schema["title"]
         assert param.description
         # The form opens its first section, of parameters without one: what a run has to name must not be folded away.
-        assert ("section" in param.schema) is (name not in ("applications", "state_dir"))
+        assert ("section" in param.schema) is (name not in ("applications", "directories", "state_dir"))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,9 @@ def test_the_dag_explains_itself() -> None:
         {"applications": []},
         {"applications": ["/a.yaml", 3]},
         {"applications": "/a.yaml"},
+        {"directories": []},
+        {"directories": [{"spec_path": "/a.yaml"}]},
+        {"directories": [{"spec_path": "/a.yaml", "state_dir": "/s", "path": "/t"}]},
         {"partitions": [-1]},
         {"partitions": ["0"]},
         {"stores": [""]},
@@ -112,6 +115,7 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
     params = load().params
     right = {
         "applications": ["/a.yaml", '{"application_id": "b"}'],
+        "directories": [{"spec_path": "/a.yaml", "state_dir": "/s", "host": "a", "queue": "q"}],
         "stores": ["x"],
         "partitions": [0, 3],
         "state_dir": "/s",
@@ -146,8 +150,32 @@ def test_stores_and_partitions_may_be_left_empty(spark: StubSpark) -> None:
 def test_without_a_default_of_the_site_a_run_has_to_name_the_applications() -> None:
     params = load().params
     params.update({name: value for name, value in conf(spec()).items() if name != "applications"})
-    with pytest.raises(ParamValidationError, match="applications"):
-        params.validate()
+    with raises(Invalid, "applications-missing"):
+        restore_requests(params.validate())
+
+
+def test_a_run_chooses_its_applications_from_those_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml:/srv/b.yaml")
+    applications = load().params.get_param("applications")
+    assert (applications.value, applications.schema["examples"]) == (None, ["/srv/a.yaml", "/srv/b.yaml"])
+
+
+def test_runs_of_different_directories_do_not_wait_for_each_other() -> None:
+    assert load().max_active_runs > 1
+
+
+def test_each_directory_has_its_own_path_and_machine(spark: StubSpark, tmp_path: Path) -> None:
+    file = tmp_path / "stores.yaml"
+    file.write_text(json.dumps(spec()))
+    here, there = {"state_dir": "/srv/a"}, {"state_dir": "/srv/b", "host": "another", "queue": "another"}
+    directories = [{"spec_path": str(file), **place} for place in (here, there)]
+    run = load().test(run_conf={"directories": directories})
+    found = states(run)
+    assert (found["restore", 0], found["restore", 1]) == ("success", "failed")
+    (call,) = spark.calls
+    assert json.loads(call["argv"][-1])["state_dir"] == "/srv/a"
+    reports = [json.loads(one.read_text()) for one in (tmp_path / "reports" / "orders").glob("restore_stores*.json")]
+    assert {one["state_dir"]: one.get("code") for one in reports} == {"/srv/a": None, "/srv/b": "host-mismatch"}
 
 
 def test_a_run_has_to_name_a_state_directory_or_a_repository() -> None:
@@ -166,7 +194,6 @@ def test_the_site_sets_defaults_by_environment_variables(monkeypatch: pytest.Mon
     monkeypatch.setenv("STATECORE_REPOSITORY", "file:///srv/states")
     dag = load()
     validated = dag.params.validate()
-    assert validated["applications"] == ["/srv/a.yaml", "/srv/b.yaml"]
     assert validated["state_dir"] == "/srv/state"
     assert validated["staging_dir"] == "/srv/staging"
     assert validated["repository"] == "file:///srv/states"
@@ -226,7 +253,7 @@ def test_a_spec_that_does_not_exist_fails_before_any_spark_is_started_and_is_sho
     assert str(run.state) == "failed"
     assert states(run)["read_specs", -1] == "failed"
     assert spark.calls == []
-    (report,) = (tmp_path / "reports").glob("*/refused-restore_stores.json")
+    (report,) = (tmp_path / "reports").glob("*/refused-spec.json")
     assert json.loads(report.read_text())["code"] == "spec-not-found"
 
 

@@ -24,11 +24,13 @@ from statecore.jobs.history.report_head import ReportOutcome, read_head
 from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.program import PROGRAMS, SPARK_NEEDED, main, reporting, write_report
 from statecore.jobs.read_report import ReadReport
+from statecore.metrics import CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS, SNAPSHOT_READ_AT
 from statecore.progress import parse_machine_line
 from statecore.spark.engine import SparkEngine
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
 from statecore.statedir.file_trees import fingerprint
+from tests.harness.collector import Collector
 from tests.harness.raising import code_said
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -269,6 +271,19 @@ def test_a_checkpoint_knows_whether_its_own_first_process_has_made_the_plan(
     request = {"spec": SPEC, "repository": "file:///r"}
     code, said = run(tmp_path, request, *arguments, verb="checkpoint", run=resumes)
     assert (code, said["notes"]) == (0, [str(continues_own_plan)])
+
+
+def test_a_checkpoint_exports_when_it_succeeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def publishes(*_: Any, **__: Any) -> ReadReport:
+        return ReadReport("app", "p", "at_least_once", "", 1.25, {}, (), started="2026-11-23T01:02:03.500Z")
+
+    request = {"spec": SPEC, "repository": "file:///r"}
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        assert run(tmp_path, request, verb="checkpoint", run=publishes)[0] == 0
+        assert collector.last(CHECKPOINT_SUCCESS.name).keys() == {("application-id", "app")}
+        assert collector.last(CHECKPOINT_INTERVAL.name) == {("application-id", "app"): 300}
+        assert collector.last(SNAPSHOT_READ_AT.name) == {("application-id", "app"): 1_795_395_723.5}
 
 
 def test_what_is_wrong_with_a_migration_is_in_the_report(tmp_path: Path) -> None:

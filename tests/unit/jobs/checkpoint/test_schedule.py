@@ -149,6 +149,8 @@ def application(tmp_path: Path) -> AtTheBrokers:
 def test_what_is_new_in_the_changelog_makes_an_application_due(application: AtTheBrokers) -> None:
     verdict = application.look(Brokers(25))
     assert verdict.is_due
+    newest = application.world.app_repository.head().newest
+    assert (verdict.newest, verdict.current_ms) == (newest, made_ms(application.world.app_repository.head().snapshots))
     times = {"age_ms": 5 * MINUTE, "interval_ms": 5 * MINUTE}
     assert (verdict.why.code, verdict.why.context) == ("offsets-new", {"offsets": 15, "partitions": 1, **times})
     assert verdict.last_snapshot == application.entry.snapshot

@@ -1,0 +1,81 @@
+"""How old the newest snapshot of each application is, by the last check of ``checkpoint_stores``.
+
+A job's report shows a success as long as no later one replaces it, also when no later one comes: the object store is
+away, or nothing runs at all. So ``decide`` writes at every tick what it found, and the page compares that with the
+clock::
+
+    <reports>/.checks.json      by application: when it was checked, and until when its snapshot was complete then
+
+An application that could not be checked keeps its last entry, which becomes old.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.documents import DocumentType
+from statecore.errors import Invalid
+
+FILE = ".checks.json"
+
+_LEAST_PATIENCE_MS = 120_000
+"""How long no check may be missed, however short the tick: a run of Airflow takes a while, and a retry 30 s."""
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """What the last check of an application found.
+
+    Attributes:
+        current_ms: the latest known time at which the newest snapshot had all records; ``None`` without a snapshot.
+        snapshot: its id; empty without one.
+        published_at: when it was published; empty without one.
+        run_id, map_index: the task that was last mapped for its checkpoint; empty before the first.
+    """
+
+    checked_ms: int
+    interval_ms: int
+    current_ms: int | None = None
+    snapshot: str = ""
+    published_at: str = ""
+    run_id: str = ""
+    map_index: int = -1
+
+    def is_late(self, now_ms: int) -> bool:
+        """Whether more than two intervals have passed since the snapshot had all records."""
+        return self.current_ms is not None and now_ms - self.current_ms > 2 * self.interval_ms
+
+    def is_unchecked(self, now_ms: int, tick_ms: int) -> bool:
+        """Whether at least one tick brought no check."""
+        return now_ms - self.checked_ms > max(2 * tick_ms, _LEAST_PATIENCE_MS)
+
+
+@dataclass(frozen=True)
+class _Checks:
+    applications: Mapping[str, Freshness]
+
+
+_DOCUMENT = DocumentType("last checks of the applications", 1, _Checks, "It is written again at the next tick.")
+
+
+def read_checks(directory: Path) -> Mapping[str, Freshness]:
+    """The last checks by application id; empty without a readable file."""
+    try:
+        return _DOCUMENT.decode((directory / FILE).read_bytes()).applications
+    except (OSError, Invalid):
+        return {}
+
+
+def record_checks(directory: Path, found: Mapping[str, Freshness], requested: set[str] | None = None) -> None:
+    """Write checks over earlier ones, without those of applications outside ``requested``. May raise ``OSError``."""
+    kept = {name: one for name, one in read_checks(directory).items() if requested is None or name in requested}
+    partial = directory / f"{FILE}.{uuid.uuid4().hex}.tmp"
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        partial.write_bytes(_DOCUMENT.encode(_Checks({**kept, **found})))
+        partial.replace(directory / FILE)
+    finally:
+        partial.unlink(missing_ok=True)
