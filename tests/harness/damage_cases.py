@@ -414,6 +414,12 @@ def _harmless() -> dict[str, Damage]:
         "offsets-with-another-key": Damage(_to_database(lambda path: put(path, OFFSETS, b"note", b"hello")), ()),
         "offsets-with-another-value": Damage(_to_database(lambda path: put(path, OFFSETS, b"note-1", b"hey")), ()),
         "store-backup": Damage(_to_database(lambda path: shutil.copytree(path, f"{path}.bak")), ()),
+        "store-backup-damaged": Damage(
+            _to_database(lambda path: tables_of(Path(shutil.copytree(path, f"{path}.bak")))[-1].unlink()), ()
+        ),
+        "store-backup-open": Damage(
+            _to_database(lambda path: set_status(Path(shutil.copytree(path, f"{path}.old")), 1)), (), EXACTLY_ONCE
+        ),
         "windows-backup": Damage(
             lambda path: shutil.copytree(path / TASK / WINDOWS, path / TASK / f"{WINDOWS}.old") and None, ()
         ),
