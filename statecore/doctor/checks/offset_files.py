@@ -65,7 +65,8 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
     if not file.exists:
         return find_missing(task, stores, context)
     if file.unreadable:
-        inside = bool(stores) and all(store.keeps_offsets_inside for store in stores)
+        places = {store.keeps_offsets_inside for store in stores} - {None}  # of a damaged store it is unknown
+        inside = places == {True}
         what = f"{task.task}/{CHECKPOINT_FILE} cannot be read ({file.unreadable})"
         repair = None
         if file.damaged:

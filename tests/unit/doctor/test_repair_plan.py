@@ -102,3 +102,14 @@ def test_a_task_of_a_partition_that_the_topic_does_not_have_is_left_and_the_othe
     assert [(one.stores, one.tasks) for one in plan.rebuilds] == [((PLAIN,), ("0_0",))]
     left = {(one.code, one.task, one.store) for one in plan.unrepaired}
     assert {("partition-unknown", "0_7", PLAIN), ("file-missing", "0_7", PLAIN)} <= left
+
+
+def test_an_offset_file_is_moved_aside_beside_a_store_that_cannot_be_read(tmp_path):
+    application = unpacked(AT_LEAST_ONCE, tmp_path)
+    (application / "0_0" / ".checkpoint").mkdir()
+    tables_of(database_of(application, PLAIN))[-1].unlink()
+    seen = examined(application, AT_LEAST_ONCE)
+    plan = plan_repairs(seen.findings, seen.stores)
+    assert [(one.repair, one.names) for one in plan.actions["0_0"]] == [(Repair.MOVE_ASIDE, (".checkpoint",))]
+    assert [one.stores for one in plan.rebuilds] == [(PLAIN,)]
+    assert plan.unrepaired == ()
