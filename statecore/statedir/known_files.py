@@ -78,12 +78,14 @@ class OffsetFileContent(NamedTuple):
         exists: whether the file exists.
         unreadable: why it cannot be read, without its name; empty if it can.
         damaged: whether it is unreadable because its bytes are wrong, or because it is no file.
+        is_file: whether it is a file, or missing.
     """
 
     offsets: dict[TopicPartition, int]
     exists: bool = True
     unreadable: str = ""
     damaged: bool = False
+    is_file: bool = True
 
 
 def read_offset_file(file: Path) -> OffsetFileContent:
@@ -91,8 +93,9 @@ def read_offset_file(file: Path) -> OffsetFileContent:
     try:
         return OffsetFileContent(read_offsets(file), exists=os.path.lexists(file))
     except StatecoreError as error:
-        damaged = isinstance(error, Corrupted) or not_a_file(file) != ""
-        return OffsetFileContent({}, unreadable=error.context["why"], damaged=damaged)
+        is_file = not_a_file(file) == ""
+        damaged = isinstance(error, Corrupted) or not is_file
+        return OffsetFileContent({}, unreadable=error.context["why"], damaged=damaged, is_file=is_file)
 
 
 def _meaning(file: Path) -> tuple[str, bool]:
