@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 from statecore.errors import Invalid
 
@@ -115,7 +116,7 @@ def file_sha256(path: Path) -> str:
     digest = sha256()
     buffer = bytearray(_CHUNK)
     view = memoryview(buffer)
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         while count := file.readinto(buffer):
             digest.update(view[:count])
     return digest.hexdigest()
@@ -136,7 +137,7 @@ class NotRegularFile(OSError):
         super().__init__(errno.EINVAL, "It is not a regular file", os.fspath(path))
 
 
-def open_regular(path: AnyPath) -> BinaryIO:
+def open_regular(path: AnyPath) -> BufferedReader:
     """Open a file for reading without ever blocking."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -148,7 +149,7 @@ def open_regular(path: AnyPath) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         if not stat.S_ISREG(mode):
             raise NotRegularFile(path)
-        return os.fdopen(descriptor, "rb")
+        return open(descriptor, "rb")  # noqa: PTH123  # a descriptor
     except BaseException:
         os.close(descriptor)
         raise
@@ -161,7 +162,7 @@ def read_regular(path: AnyPath) -> bytes:
 
 
 def sync_file(path: AnyPath) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would block
     try:
         os.fsync(descriptor)
     finally:

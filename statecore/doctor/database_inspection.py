@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,11 +13,11 @@ from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid, NotFound, St
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.known_files import foreign_files
+from statecore.statedir.known_files import foreign_files, not_a_file
 from statecore.statedir.manifest_check import ManifestCheck, sst_format
 from statecore.statedir.readonly_database import Database, opened_database
 from statecore.statedir.store_on_disk import DatabaseOnDisk
-from statecore.statedir.task_layout import Segment
+from statecore.statedir.task_layout import Segment, entry_names
 from statecore.stores.rocksdb.directory import data_files_in
 from statecore.stores.rocksdb.manifest_guard import lost_files
 from statecore.words import number_of, shortened_list
@@ -71,6 +72,7 @@ def inspect_database(
         tuple(sorted(state.column_families)), older, result.broken, result.error, lost_files(path), result.cause,
         counts, unnamed, lost_end, _formats(path, manifest) if depth.formats else (), foreign_files(path),
         manifest is not None and manifest.offsets_flushed, state.position_entry, result.written_here_last,
+        _not_files(path, manifest),
     )  # fmt: skip
 
 
@@ -173,6 +175,21 @@ def _missing_file(path: Path, missing: Sequence[str]) -> str:
     only_blobs = all(name.endswith(".blob") for name in missing)
     so = "rows whose values are in them cannot be read" if only_blobs else "it cannot be opened"
     return f"{path} lacks {shortened_list(missing, _NAMED)}, which its MANIFEST names: {so}."
+
+
+_OPENED = re.compile(r"CURRENT|IDENTITY|LOCK|MANIFEST-\d+|\d+\.(sst|blob|log)")
+_NAMED_IN_MANIFEST = (".sst", ".blob")
+
+
+def _not_files(path: Path, manifest: ManifestCheck | None) -> dict[str, str]:
+    """What stands in the place of files that RocksDB opens, by name; data files only if the MANIFEST names them."""
+    found = {}
+    for name in entry_names(path):
+        if _OPENED.fullmatch(name) is None or (what := not_a_file(path / name)) == "":
+            continue
+        if manifest is None or not name.endswith(_NAMED_IN_MANIFEST) or name in manifest.listed:
+            found[name] = what
+    return found
 
 
 def _formats(path: Path, manifest: ManifestCheck | None) -> tuple[int, ...]:

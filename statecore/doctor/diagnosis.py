@@ -6,6 +6,7 @@ times) is not reported. A damaged database hides no finding of others.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -226,11 +227,17 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
     by_task: dict[str, list[StoreView]] = {}
     for store in reading.stores:
         by_task.setdefault(store.task, []).append(store)
-    of_stores = [_of_store(store, reading.tasks[store.task], context) for store in reading.stores]
+    of_stores = [
+        [copy]
+        if (copy := _backup(store, by_task[store.task]))
+        else _of_store(store, reading.tasks[store.task], context)
+        for store in reading.stores
+    ]
     store_counts = Counter(place.task for place in reading.places)
     whole_tasks = {task for task in reading.tasks if task and len(by_task.get(task, ())) == store_counts[task]}
     for name, task in reading.tasks.items():
-        stores = [one for one in by_task.get(name, ()) if one.kind is not StoreKind.CUSTOM]
+        of_task = by_task.get(name, [])
+        stores = [one for one in of_task if one.kind is not StoreKind.CUSTOM and _backup(one, of_task) is None]
         if name in whole_tasks and (stores or reading.holder is None):
             beyond += [*check_task_files(task, stores, context), *check_half_migrated(task, stores, context)]
         if name in whole_tasks or not name:
@@ -263,6 +270,24 @@ def _is_transient(finding: Finding, reading: DirectoryReading) -> bool:
 
 def _as_list(finding: Finding | None) -> list[Finding]:
     return [] if finding is None else [finding]
+
+
+_BACKUP = re.compile(r"(?P<store>.+?)(?:[._-](?:bak|backup|old|orig|save|copy)\d*|~)")
+
+
+def _backup(store: StoreView, of_task: Sequence[StoreView]) -> Finding | None:
+    """A note about a copy that was left beside its store, and that Kafka Streams ignores; ``None`` for another store.
+
+    It is named as backups are, not declared, and has no offset but those of the store that it is named after.
+    """
+    named = _BACKUP.fullmatch(store.store)
+    if named is None or store.declared is not None:
+        return None
+    original = next((one for one in of_task if one.store == named["store"] and one.segmented == store.segmented), None)
+    if original is None or store.offsets.keys() - original.offsets.keys():
+        return None
+    what = f"is a copy of the store {original.store}, and Kafka Streams ignores it"
+    return Finding("store-undeclared", what, Severity.NOTE, store.task, store.store)
 
 
 def _of_store(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:

@@ -154,6 +154,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.CREATE_SEGMENT,),
         ),
         FindingKind(
+            "segment-stray",
+            loss,
+            "an entry among the segments of a store is not a segment",
+            "4.3 and later fail at every start. 4.2 and older open none of the segments, without an error, and answer "
+            "as if they had no rows.",
+            "Move the entry out of the store's directory.",
+            (Repair.MOVE_ASIDE,),
+        ),
+        FindingKind(
             "checkpoint-behind",
             warning,
             ".checkpoint says a smaller offset than the store",
@@ -282,6 +291,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "Every start of the application fails.",
             "Rebuild the store.",
             (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "wrong-file-type",
+            error,
+            "a directory, a named pipe or a broken link in the place of a file, or a file in that of a directory",
+            "Every start of the application fails; with a named pipe it may never end.",
+            "If rows belong into its place, rebuild the store; else move it aside: Kafka Streams or RocksDB creates "
+            "what is missing.",
+            (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
         FindingKind(
             "database-unreadable",

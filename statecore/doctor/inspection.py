@@ -12,7 +12,13 @@ from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.errors import KINDS, Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import FIRST_WITH_OFFSETS, GLOBAL, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import (
+    FIRST_WITH_OFFSETS,
+    GLOBAL,
+    LAST_WITHOUT_OFFSETS,
+    OFFSETS_COLUMN_FAMILY,
+    PLAIN_PARENT,
+)
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
@@ -59,6 +65,7 @@ class DatabaseView:
         flushed: whether its offset was flushed since it was last opened, by its close or before a kill.
         position_entry: encoded position; ``None`` without it.
         written_here_last: whether this library wrote to it last.
+        not_files: what stands in the place of its files that RocksDB opens, by name: directories, pipes, broken links.
     """
 
     name: str
@@ -82,6 +89,7 @@ class DatabaseView:
     flushed: bool = False
     position_entry: builtins.bytes | None = None
     written_here_last: bool = False
+    not_files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> DatabaseState:
@@ -113,6 +121,7 @@ class StoreView:
             others.
         miskeyed: rows seen in a grace buffer with the keys of a restore by Kafka Streams, which it never finds again;
             not all rows are read.
+        strays: entries among its segments with which Kafka Streams does not open it, each with the reason.
     """
 
     task: str
@@ -131,6 +140,12 @@ class StoreView:
     unopenable: str = ""
     miskeyed: int = 0
     foreign: tuple[str, ...] = ()
+    strays: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def directory(self) -> str:
+        """Its directory, relative to the task's."""
+        return self.store if self.segmented else f"{PLAIN_PARENT}/{self.store}"
 
     @property
     def is_gone(self) -> bool:
@@ -214,6 +229,7 @@ class TaskView:
         written_ns: when ``.checkpoint`` was written.
         rows_after_checkpoint: by store, files with rows that were flushed after that → their time (ns).
         followed: whether ``statecore standby`` has followed it here.
+        wrong_types: what stands in the place of its files and directories, by name.
     """
 
     task: str
@@ -226,6 +242,7 @@ class TaskView:
     written_ns: int = 0
     rows_after_checkpoint: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     followed: bool = False
+    wrong_types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,19 +21,35 @@ from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
-from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, PROCESS_FILE
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.formats.task_id import TaskId
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of
 from statecore.statedir.file_ownership import unusable_files
 from statecore.statedir.flush_times import read_flushes
 from statecore.statedir.journal import read_journal
-from statecore.statedir.known_files import KnownFile, foreign_files, is_task_file, known_files, read_offset_file
+from statecore.statedir.known_files import (
+    KnownFile,
+    foreign_files,
+    is_task_file,
+    known_files,
+    not_a_file,
+    read_offset_file,
+    type_of,
+)
 from statecore.statedir.open_stores import find_writer
-from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory, store_directory
 from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.store_places import StorePlace, declared_at, store_places, suggest_names
-from statecore.statedir.task_layout import Segment, directories_in, rows_without_current, segment_start, unreadable
+from statecore.statedir.task_layout import (
+    Segment,
+    directories_in,
+    entry_names,
+    rows_without_current,
+    segment_start,
+    strays_among_segments,
+    unreadable,
+)
 from statecore.statedir.work_directory import entry_of
 from statecore.stores.lock_holder import Holder
 
@@ -101,7 +117,7 @@ def read_inspection(
     by_task = _by_task(every, tasks)
     found = tuple(known_files(directory, by_task))
     names = sorted({*by_task, *_tasks_without_stores(directory, tasks, stores)})
-    beside = {name: _task(directory, name, by_task.get(name, [])) for name in names}
+    beside = {name: _task(directory, name, by_task.get(name, []), _expected(name, every, spec)) for name in names}
     whole = not tasks and not stores
     try:
         journal, left = ("", ()) if holder is not None or not whole else _unfinished(directory)
@@ -317,6 +333,7 @@ def _inspect_store(
         place.task, place.store, kind.kind, kind.possible_kinds, place.segmented, databases, outside, holder=holder,
         declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
         unopenable=kind.unopenable.get(place.task, ""), foreign=() if databases else _foreign(place),
+        strays=tuple(strays_among_segments(place)) if place.segmented and databases else (),
         miskeyed=kind.miskeyed.get(place.task, 0),
     )  # fmt: skip
 
@@ -336,21 +353,32 @@ def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Se
     return gcd(*starts) if len(starts) > 1 else None
 
 
-def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) -> TaskView:
+def _expected(task: str, every: Sequence[StorePlace], spec: ApplicationSpec | None) -> list[str]:
+    """The directories of stores that a task may have: those of its subtopology, here or declared."""
+    subtopology = TaskId.parse(task).subtopology
+    names = {PLAIN_PARENT, *(place.name for place in every if place.subtopology == subtopology)}
+    for store in () if spec is None else spec.stores_of(task):
+        if store.kind.can_be_built:
+            names.add(store_directory(store.name, store.kind))
+    return sorted(names)
+
+
+def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace], expected: Sequence[str]) -> TaskView:
     path = directory.path / task
     prefix = f"{CHECKPOINT_FILE}_"
     files = _files_in(path)
+    wrong_types = {name: what for name in expected if (what := type_of(path / name)) not in ("", "a directory")}
     stores = {
         name.removeprefix(prefix): read
-        for name in files
+        for name in entry_names(path)
         if name.startswith(prefix) and not name.endswith(".tmp") and (read := read_offset_file(path / name)).exists
     }
     positions = {
         place.store: read_offset_file(path / position_file(place.store))
         for place in places
-        if position_file(place.store) in files
+        if os.path.lexists(path / position_file(place.store))
     }
-    foreign = [name for name in files if not is_task_file(name)]
+    foreign = [name for name in files if not is_task_file(name) and name not in wrong_types]
     written_ns = _written_ns(path / CHECKPOINT_FILE)
     late = {
         place.store: read_flushes(place.databases, path, written_ns).late
@@ -368,6 +396,7 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
         written_ns,
         {store: files for store, files in late.items() if files},
         directory.was_followed(task),
+        wrong_types,
     )
 
 
@@ -390,13 +419,18 @@ def _modified_ms(path: Path) -> int:
 def _application(directory: StateDirectory) -> TaskView:
     known = {LOCK_FILE, PROCESS_FILE, GLOBAL, WORK_DIRECTORY, f"{PROCESS_FILE}.tmp"}
     named = {place.task.partition("/")[0] for place in store_places(directory)}
-    foreign = []
+    foreign, wrong_types = [], {}
     for entry in sorted(os.scandir(directory.path), key=lambda one: one.name):
-        if entry.name not in known | named and TaskId.match(entry.name) is None and not entry.name.startswith("__"):
+        if TaskId.match(entry.name) is not None:
+            if not entry.is_dir():
+                wrong_types[entry.name] = type_of(Path(entry.path))
+        elif entry.name not in known | named and not entry.name.startswith("__"):
             foreign.append(entry.name)
     files = [directory.path / name for name in (LOCK_FILE, PROCESS_FILE)]
+    wrong_types |= {file.name: what for file in files if (what := not_a_file(file))}
     wrong = [one for file in files if file.exists() for one in unusable_files(directory.path, file)]
-    return TaskView("", read_offset_file(Path(os.devnull) / "none"), {}, {}, tuple(foreign), 0, tuple(wrong))
+    none = read_offset_file(Path(os.devnull) / "none")
+    return TaskView("", none, {}, {}, tuple(foreign), 0, tuple(wrong), wrong_types=wrong_types)
 
 
 def _files_in(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.repair_plan import RepairAction
 from statecore.errors import Invalid, StatecoreError
-from statecore.filesystem import break_hard_link, remove_durably
+from statecore.filesystem import break_hard_link, remove_durably, sync_file
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED, STATUS_KEY, encode_int64, offset_key
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, OFFSETS_COLUMN_FAMILY
@@ -23,6 +23,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
 from statecore.statedir.file_ownership import unusable_files, unwritable
+from statecore.statedir.file_trees import remove_tree
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import changelog_at, declared_at
@@ -126,9 +127,11 @@ def _set_status(copy: Path, one: RepairAction, _: CheckContext) -> None:
 
 
 def _move_aside(copy: Path, one: RepairAction, _: CheckContext) -> None:
-    """Delete files of which :meth:`statecore.statedir.task_copies.TaskCopies.keep` has a copy."""
+    """Delete files; the replaced task keeps them."""
     for name in one.names:
-        remove_durably(copy / name)
+        remove_tree(copy / name)
+        if (copy / name).parent.is_dir():
+            sync_file((copy / name).parent)
 
 
 def _drop_family(copy: Path, one: RepairAction, _: CheckContext) -> None:

@@ -102,7 +102,13 @@ def plan_repairs(
     every = without_older(findings, stores)
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store and one.task}
     merging = {view.task for key, view in views.items() if key not in rebuilt and _has_offset_only_in_checkpoint(view)}
-    possible = {one for one in rebuilt if rebuilds and (spec is None or is_rebuildable(spec, *one))}
+    # A restore refuses a partition that the topic does not have, when others are rebuilt already.
+    without_partition = {one.task for one in every if one.code == "partition-unknown"}
+    possible = {
+        (task, store)
+        for task, store in rebuilt
+        if rebuilds and task not in without_partition and (spec is None or is_rebuildable(spec, task, store))
+    }
     codes: dict[tuple[str, str], set[str]] = {task_store: set() for task_store in possible}
     in_copy: dict[tuple[str, str, Repair], list[Finding]] = {}
     left = []

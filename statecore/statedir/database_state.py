@@ -6,13 +6,21 @@ Reading takes milliseconds whatever the size of the store, and needs no store ki
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import POSITION_KEY, STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
+from statecore.formats.offsets import (
+    POSITION_KEY,
+    STATUS_CLOSED,
+    STATUS_KEY,
+    STATUS_OPEN,
+    decode_int64,
+    partition_of_key,
+)
 from statecore.formats.position import Position, decode_position
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
@@ -38,13 +46,30 @@ class DatabaseState:
 
     @classmethod
     def of_entries(cls, column_families: Iterable[str], entries: Mapping[bytes, bytes]) -> Self:
-        """Decode the rows of the ``offsets`` family. Raises ``Corrupted`` if they are malformed."""
-        offsets = {
-            partition: decode_int64(value)
-            for key, value in entries.items()
-            if (partition := partition_of_key(key)) is not None
-        }
-        status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
+        """Decode the rows of the ``offsets`` family. Raises ``Corrupted`` if the only offset is malformed.
+
+        Kafka Streams reads only the entries of its own partitions, whatever others there are, and takes a store as
+        closed only if the status is that of a close.
+        """
+        offsets: dict[TopicPartition, int] = {}
+        malformed = None
+        for key, value in entries.items():
+            try:
+                partition = partition_of_key(key)
+            except Corrupted:
+                continue
+            try:
+                if partition is not None:
+                    offsets[partition] = decode_int64(value)
+            except Corrupted as error:
+                malformed = error
+        if malformed is not None and not offsets:
+            raise malformed
+        status = None
+        if STATUS_KEY in entries:
+            status = STATUS_OPEN
+            with suppress(Corrupted):
+                status = decode_int64(entries[STATUS_KEY])
         return cls(tuple(sorted(column_families)), offsets, status, entries.get(POSITION_KEY))
 
     @property

@@ -56,7 +56,8 @@ def link_tree(
         target.mkdir(parents=True)
         shutil.copymode(source, target)
         for entry in sorted(os.scandir(source), key=lambda item: item.name):
-            link_tree(Path(entry.path), target / entry.name, ownership, on_file)
+            if entry.is_symlink() or entry.is_file() or entry.is_dir():  # else a pipe or socket, which no store has
+                link_tree(Path(entry.path), target / entry.name, ownership, on_file)
     else:
         is_linked = _may_link(source, ownership) and _linked(source, target)
         if not is_linked:

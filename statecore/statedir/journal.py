@@ -25,7 +25,7 @@ from pathlib import Path
 
 from statecore.documents import DocumentType, Fields
 from statecore.errors import Invalid
-from statecore.filesystem import write_durably
+from statecore.filesystem import read_regular, write_durably
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.file_trees import inode
 from statecore.statedir.work_directory import JOURNAL, RECORD
@@ -133,7 +133,7 @@ def read_record(work_path: Path) -> Journal | None:
 
 def _read(path: Path) -> Journal | None:
     try:
-        return _DOCUMENT.decode(path.read_bytes())
+        return _DOCUMENT.decode(read_regular(path))
     except FileNotFoundError:
         return None
     except Invalid as error:

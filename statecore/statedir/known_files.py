@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,24 @@ def known_files(directory: StateDirectory, tasks: Iterable[str]) -> list[KnownFi
     return found
 
 
+def type_of(path: Path) -> str:
+    """What a path is: a file, a directory, a link to nothing or a named pipe, with its article; empty if missing."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # ELOOP, too
+        return "a link to nothing" if path.is_symlink() else ""
+    types = {stat.S_IFREG: "a file", stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
+    return types.get(stat.S_IFMT(mode), "a device or socket")
+
+
+def not_a_file(path: Path) -> str:
+    """:func:`type_of` a path where a file is expected or may be created; empty if that is possible."""
+    found = type_of(path)
+    if found == "a link to nothing" and Path(os.path.realpath(path)).parent.is_dir():
+        return ""  # the file is created where the link points
+    return "" if found == "a file" else found
+
+
 class OffsetFileContent(NamedTuple):
     """Contents of an offset file.
 
@@ -58,13 +77,15 @@ class OffsetFileContent(NamedTuple):
         offsets: by partition, -4 included; empty if there is no file or it is unreadable.
         exists: whether the file exists.
         unreadable: why it cannot be read, without its name; empty if it can.
-        damaged: whether it is unreadable because its bytes are wrong.
+        damaged: whether it is unreadable because its bytes are wrong, or because it is no file.
+        is_file: whether it is a file, or missing.
     """
 
     offsets: dict[TopicPartition, int]
     exists: bool = True
     unreadable: str = ""
     damaged: bool = False
+    is_file: bool = True
 
 
 def read_offset_file(file: Path) -> OffsetFileContent:
@@ -72,7 +93,9 @@ def read_offset_file(file: Path) -> OffsetFileContent:
     try:
         return OffsetFileContent(read_offsets(file), exists=os.path.lexists(file))
     except StatecoreError as error:
-        return OffsetFileContent({}, unreadable=error.context["why"], damaged=isinstance(error, Corrupted))
+        is_file = not_a_file(file) == ""
+        damaged = isinstance(error, Corrupted) or not is_file
+        return OffsetFileContent({}, unreadable=error.context["why"], damaged=damaged, is_file=is_file)
 
 
 def _meaning(file: Path) -> tuple[str, bool]:

@@ -62,7 +62,7 @@ def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | N
         return None
     named = frozenset(manifest.names)
     unnamed = () if state is None else tuple(file for file in sorted(present - named) if sst_format(path / file))
-    lost_end = "" if state is None else _lost_end(manifest, len(data), families, unnamed, state)
+    lost_end = "" if state is None else _lost_end(manifest, data, families, unnamed, state)
     flushed = manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
     return ManifestCheck(named, present, _blobs_damaged(path, manifest), flushed, unnamed, lost_end)
 
@@ -95,17 +95,19 @@ def sst_format(file: Path) -> int | None:
 
 
 def _lost_end(
-    manifest: Manifest, size: int, families: frozenset[str], unnamed: tuple[str, ...], state: DatabaseState
+    manifest: Manifest, data: bytes, families: frozenset[str], unnamed: tuple[str, ...], state: DatabaseState
 ) -> str:
-    """Why a MANIFEST of ``size`` bytes must have lost its end; empty if it need not.
+    """Why a MANIFEST with this content must have lost its end; empty if it need not.
 
     A kill leaves unnamed SST files too, so they alone prove nothing. But whatever Kafka Streams flushes has a status,
-    and RocksDB writes OPTIONS after it has created a column family.
+    and RocksDB writes OPTIONS after it has created a column family. OPTIONS may have been copied from another store: no
+    row is lost with a family that no file is left of. RocksDB ignores zeros at the end, which a file system leaves.
     """
-    if gone := sorted(families - frozenset(state.column_families)):
+    gone = sorted(families - frozenset(state.column_families))
+    if gone and (unnamed or OFFSETS_COLUMN_FAMILY in gone):
         return f"its OPTIONS name the column family {', '.join(gone)}, which it does not have"
-    if manifest.valid_bytes < size:
-        return f"its last whole entry ends at byte {manifest.valid_bytes} of {size}"
+    if data[manifest.valid_bytes :].strip(b"\0") or (manifest.valid_bytes < len(data) and unnamed):
+        return f"its last whole entry ends at byte {manifest.valid_bytes} of {len(data)}"
     if manifest.missing_edits and unnamed:
         return "it ends within the entries of one flush"
     if unnamed and OFFSETS_COLUMN_FAMILY in state.column_families and state.status is None and not state.offsets:

@@ -7,6 +7,7 @@ both). Only names are read here, and the MANIFEST of a database without rows.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.stores.rocksdb.directory import has_database, is_empty, is_interrupted_creation, is_unfinished_creation
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
+
+_TIME = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,45 @@ class StoreDirectory:
 def stores_in(task_directory: Path) -> list[StoreDirectory]:
     """The stores of a task (or of ``global/``), unsegmented ones first, by name. Raises ``Invalid``."""
     plain = [StoreDirectory(path.name, path, False) for path in directories_in(task_directory / PLAIN_PARENT)]
-    others = (path for path in directories_in(task_directory) if path.name != PLAIN_PARENT)
+    others = [path for path in directories_in(task_directory) if not _is_no_store(path)]
     return plain + [StoreDirectory(path.name, path, True) for path in others]
+
+
+def _is_no_store(path: Path) -> bool:
+    """Whether a directory of a task has the name of no store: of the parent of stores, or of an offset file."""
+    store = path.name.removesuffix(POSITION_SUFFIX)
+    is_position = store != path.name and (
+        (path.parent / store).is_dir() or (path.parent / PLAIN_PARENT / store).is_dir()
+    )
+    return path.name == PLAIN_PARENT or path.name.startswith(CHECKPOINT_FILE) or is_position
+
+
+def strays_among_segments(store: StoreDirectory) -> list[tuple[str, str]]:
+    """Entries of a store's directory with which Kafka Streams opens none of its segments, each with the reason.
+
+    It takes the character behind as many as the store's name has for the separator
+    (``AbstractSegments.segmentIdFromSegmentName``), skips a name with ``-`` that has no date, and fails at others.
+    """
+    found = []
+    for name in entry_names(store.path):
+        separator, text = name[len(store.store) : len(store.store) + 1], name[len(store.store) + 1 :]
+        if separator == "-" and segment_start(name, store.store) is None:
+            continue
+        if separator != "-" and not _TIME.fullmatch(text):
+            found.append((name, "whose name is not that of a segment"))
+        elif not (store.path / name).is_dir():
+            found.append((name, "which is not a directory"))
+    return found
+
+
+def entry_names(path: Path) -> list[str]:
+    """The names in a directory, sorted; none if it does not exist. Raises ``Invalid`` without read access."""
+    try:
+        return sorted(entry.name for entry in path.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def segments_in(store_directory: Path, store: str) -> list[Segment]:

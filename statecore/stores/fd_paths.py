@@ -33,7 +33,8 @@ class Descriptor:
         self._numbers: list[int] = []
 
     def open(self, path: Path, flags: int) -> None:
-        self._numbers.extend(map(os.open, (path,), (flags | os.O_CLOEXEC,)))
+        # Without blocking: a named pipe may have the name of any file.
+        self._numbers.extend(map(os.open, (path,), (flags | os.O_CLOEXEC | os.O_NONBLOCK,)))
 
     @property
     def number(self) -> int | None:

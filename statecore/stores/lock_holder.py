@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import struct
 import sys
 import threading
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Invalid, StatecoreError
-from statecore.filesystem import FileId, file_id
+from statecore.filesystem import FileId, NotRegularFile, file_id
 from statecore.stores.fd_paths import Descriptor, numbers
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
@@ -70,7 +71,7 @@ def lock_holder(path: Path) -> Holder | None:
     try:
         with guard():
             holder = _ask(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotRegularFile):  # no process can hold its lock
         pass
     except OSError as error:
         raise _unseen(path, error) from error
@@ -90,7 +91,10 @@ def _ask(path: Path) -> Holder | None:
 def _open_registered(path: Path) -> tuple[FileId, int]:
     """Open a file, or reuse its kept descriptor; registered before it is opened. The guard is held."""
     while True:
-        identity = file_id(path.stat())
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegularFile(path)
+        identity = file_id(status)
         file = _inspected.setdefault(identity, Descriptor())
         try:
             if file.number is None:

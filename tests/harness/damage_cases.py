@@ -217,6 +217,9 @@ def _of_files() -> dict[str, Damage]:
 def _of_bookkeeping() -> dict[str, Damage]:
     plain = {
         "status-open": Damage(_to_database(lambda path: set_status(path, 1)), ("store-not-closed",)),
+        "status-of-one-byte": Damage(
+            _to_database(lambda path: put(path, OFFSETS, STATUS, b"\0")), ("store-not-closed",)
+        ),
         "offset-unknown": Damage(_to_database(_offset(lambda _: _UNKNOWN)), ("offset-unknown",)),
         "offset-unknown-of-versions": Damage(_to_database(_offset(lambda _: _UNKNOWN), VERSIONS), ("offset-unknown",)),
         "offset-missing": Damage(_to_database(_offset(lambda _: None)), ("offset-missing",)),
@@ -330,6 +333,104 @@ def _of_surroundings() -> dict[str, Damage]:
     }
 
 
+def _replaced(path: Path, by: Callable[[Path], object]) -> None:
+    """Puts something else in the place of a file or directory, or where none is."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    by(path)
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("/nowhere/at/all")
+
+
+def _in_place_of(by: Callable[[Path], object], *parts: str) -> Inflict:
+    return lambda application: _replaced(application.joinpath(*parts), by)
+
+
+def _of_database(by: Callable[[Path], object], at: Callable[[Path], Path]) -> Inflict:
+    return lambda application: _replaced(at(database_of(application, PLAIN)), by)
+
+
+def _among_segments(name: str, by: Callable[[Path], object]) -> Inflict:
+    return lambda application: by(segments_of(application, WINDOWS)[-1].with_name(name)) and None
+
+
+def _options_of_another(database: Path) -> None:
+    other = next(database.with_name(STAMPED).glob("OPTIONS-*"))
+    shutil.copy(other, database / "OPTIONS-900000")
+
+
+def _of_types() -> dict[str, Damage]:
+    """Something else than a file, or than a directory, and entries that belong nowhere."""
+    wrong, stray, unreadable = ("wrong-file-type",), ("segment-stray",), ("checkpoint-unreadable",)
+    process_file = "kafka-streams-process-metadata"
+    last_segment = f"{WINDOWS}.1357035000000"
+    return {
+        "lock-is-directory": Damage(_in_place_of(Path.mkdir, ".lock"), wrong, task=""),
+        "lock-is-pipe": Damage(_in_place_of(os.mkfifo, ".lock"), wrong, task=""),
+        "process-file-is-directory": Damage(_in_place_of(Path.mkdir, process_file), wrong, task=""),
+        "process-file-dangling": Damage(_in_place_of(_dangling, process_file), wrong, task=""),
+        "task-is-file": Damage(_in_place_of(Path.touch, TASK), wrong, task=""),
+        "global-is-file": Damage(_in_place_of(Path.touch, "global"), wrong, task=""),
+        "task-of-another-name": Damage(lambda path: (path / "0_00").mkdir(), ("foreign-file",), task=""),
+        "stores-are-a-file": Damage(_in_place_of(Path.touch, TASK, "rocksdb"), wrong),
+        "store-is-file": Damage(_in_place_of(Path.touch, TASK, "rocksdb", PLAIN), wrong),
+        "windows-are-a-file": Damage(_in_place_of(Path.touch, TASK, WINDOWS), wrong),
+        "checkpoint-is-directory": Damage(_in_place_of(Path.mkdir, TASK, ".checkpoint"), unreadable),
+        "checkpoint-is-pipe": Damage(_in_place_of(os.mkfifo, TASK, ".checkpoint"), unreadable),
+        "position-is-directory": Damage(_in_place_of(Path.mkdir, TASK, f"{PLAIN}.position"), unreadable),
+        "position-is-pipe": Damage(_in_place_of(os.mkfifo, TASK, f"{PLAIN}.position"), unreadable),
+        "database-lock-is-directory": Damage(_of_database(Path.mkdir, lambda path: path / "LOCK"), wrong),
+        "database-lock-dangling": Damage(_of_database(_dangling, lambda path: path / "LOCK"), wrong),
+        "database-lock-is-pipe": Damage(_of_database(os.mkfifo, lambda path: path / "LOCK"), wrong),
+        "identity-is-directory": Damage(_of_database(Path.mkdir, lambda path: path / "IDENTITY"), wrong),
+        "identity-is-pipe": Damage(_of_database(os.mkfifo, lambda path: path / "IDENTITY"), wrong),
+        "table-is-directory": Damage(_of_database(Path.mkdir, lambda path: tables_of(path)[-1]), wrong),
+        "table-is-pipe": Damage(_of_database(os.mkfifo, lambda path: tables_of(path)[-1]), wrong),
+        "manifest-is-pipe": Damage(_of_database(os.mkfifo, manifest_of), wrong),
+        "current-is-pipe": Damage(_of_database(os.mkfifo, lambda path: path / "CURRENT"), ("current-missing",)),
+        "log-is-pipe": Damage(_of_database(os.mkfifo, lambda path: path / "000099.log"), wrong),
+        "segment-file": Damage(_among_segments("notes.txt", Path.touch), stray),
+        "segment-dot-file": Damage(_among_segments(".DS_Store", Path.touch), stray),
+        "segment-pipe": Damage(_among_segments("pipe", os.mkfifo), stray),
+        "segment-is-file": Damage(_among_segments(last_segment, Path.touch), stray),
+        "segment-dangling": Damage(_among_segments(last_segment, _dangling), stray),
+        "segment-backup": Damage(_among_segments(f"{last_segment}.bak", Path.mkdir), stray),
+        "segment-backup-older": Damage(_among_segments("x", Path.touch), stray, OLDER),
+    }
+
+
+def _harmless() -> dict[str, Damage]:
+    """What Kafka Streams does not read, or reads as if it were not there."""
+    return {
+        "manifest-with-zeros": Damage(
+            _to_database(lambda path: manifest_of(path).write_bytes(manifest_of(path).read_bytes() + bytes(4096))), ()
+        ),
+        "options-of-another": Damage(_to_database(_options_of_another, PLAIN), ()),
+        "options-is-pipe": Damage(_of_database(os.mkfifo, lambda path: max(path.glob("OPTIONS-*"))), ()),
+        "offsets-with-another-key": Damage(_to_database(lambda path: put(path, OFFSETS, b"note", b"hello")), ()),
+        "offsets-with-another-value": Damage(_to_database(lambda path: put(path, OFFSETS, b"note-1", b"hey")), ()),
+        "store-backup": Damage(_to_database(lambda path: shutil.copytree(path, f"{path}.bak")), ()),
+        "store-backup-damaged": Damage(
+            _to_database(lambda path: tables_of(Path(shutil.copytree(path, f"{path}.bak")))[-1].unlink()), ()
+        ),
+        "store-backup-open": Damage(
+            _to_database(lambda path: set_status(Path(shutil.copytree(path, f"{path}.old")), 1)), (), EXACTLY_ONCE
+        ),
+        "windows-backup": Damage(
+            lambda path: shutil.copytree(path / TASK / WINDOWS, path / TASK / f"{WINDOWS}.old") and None, ()
+        ),
+        "segment-without-date": Damage(_among_segments(f"{WINDOWS}-old", Path.mkdir), ()),
+        "segment-empty": Damage(_among_segments(f"{WINDOWS}.1357035000000", Path.mkdir), ()),
+        "name-not-utf8": Damage(lambda path: (path / TASK / os.fsdecode(b"\xff\xfe")).touch(), ("foreign-file",)),
+        "lost-and-found": Damage(lambda path: (path / TASK / "lost+found").mkdir(), (), EXACTLY_ONCE),
+        "lock-points-to-new-file": Damage(_in_place_of(lambda path: path.symlink_to("new"), ".lock"), (), task=""),
+    }
+
+
 def _offset(change: Callable[[int], int | None]) -> Callable[[Path], None]:
     return lambda database: change_offsets(database, change)
 
@@ -357,5 +458,7 @@ def stamped_as_plain(application: Path, task: str = TASK) -> None:
         family.close()
 
 
-DAMAGES: Mapping[str, Damage] = MappingProxyType({**_of_files(), **_of_bookkeeping(), **_of_surroundings()})
+DAMAGES: Mapping[str, Damage] = MappingProxyType(
+    {**_of_files(), **_of_bookkeeping(), **_of_surroundings(), **_of_types(), **_harmless()}
+)
 """Every damage by name. Each leads to its findings and to nothing else but notes."""

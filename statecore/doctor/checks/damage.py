@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
@@ -14,7 +16,8 @@ from statecore.words import number_of, shortened_list
 
 def check_damage(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Damage of one store of one task, a finding for each database."""
-    found = [_broken(store, one) for one in store.databases if one.broken]
+    found = [_wrong_type(store, one) for one in store.databases if one.not_files]
+    found += [_broken(store, one) for one in store.databases if one.broken and not _is_explained(one)]
     for one in store.databases:
         if store.in_use or one.broken:
             pass
@@ -26,6 +29,31 @@ def check_damage(store: StoreView, task: TaskView, context: CheckContext) -> lis
         if one.lost and store.holder is None:  # its process deletes them at its close if no row is missing
             found.append(_lost_files(store, one))
     return found
+
+
+_RECREATED = re.compile(r"LOCK|IDENTITY|\d+\.log")
+"""Files that RocksDB creates if they are missing; rows of Kafka Streams are in no log."""
+
+
+def _is_explained(database: DatabaseView) -> bool:
+    """Whether it cannot be read because something else stands in the place of a file with rows."""
+    return any(_RECREATED.fullmatch(name) is None for name in database.not_files)
+
+
+def _wrong_type(store: StoreView, database: DatabaseView) -> Finding:
+    """RocksDB opens no directory and no broken link, and waits for ever for a named pipe."""
+    names = ", ".join(f"{name} is {what}" for name, what in database.not_files.items())
+    within = f"{store.directory}/{database.name}" if store.segmented else store.directory
+    return store_finding(
+        store,
+        "wrong-file-type",
+        Severity.ERROR,
+        f"{_segment(store, database)}{names}, and not a file: every start of the application fails, or never ends",
+        repair=Repair.REBUILD if _is_explained(database) else Repair.MOVE_ASIDE,
+        segment=database.name if store.segmented else "",
+        files=[f"{within}/{name}" for name in database.not_files],
+        damage=_is_explained(database),
+    )
 
 
 def _broken(store: StoreView, database: DatabaseView) -> Finding:

@@ -26,13 +26,16 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
     file = task.stores.get(store.store)
     if file is not None and file.unreadable:
         what = f"has a {store_checkpoint_file(store.store)} that cannot be read: {file.unreadable}"
+        repair = Repair.REBUILD if file.damaged else None  # else only this user cannot read it
+        if not file.is_file:  # it is in the way of the file that a rebuild writes; without one the store is rebuilt
+            repair = Repair.MOVE_ASIDE
         found.append(
             store_finding(
                 store,
                 "checkpoint-unreadable",
                 Severity.ERROR,
                 what,
-                repair=Repair.REBUILD if file.damaged else None,  # else only this user cannot read it
+                repair=repair,
                 damage=file.damaged,
                 file=store_checkpoint_file(store.store),
             )
@@ -65,7 +68,8 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
     if not file.exists:
         return find_missing(task, stores, context)
     if file.unreadable:
-        inside = bool(stores) and all(store.keeps_offsets_inside for store in stores)
+        places = {store.keeps_offsets_inside for store in stores} - {None}  # of a damaged store it is unknown
+        inside = places == {True}
         what = f"{task.task}/{CHECKPOINT_FILE} cannot be read ({file.unreadable})"
         repair = None
         if file.damaged:

@@ -10,6 +10,7 @@ from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import is_topic_name
 
 
 def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
@@ -18,14 +19,32 @@ def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> l
         return []
     if not store.databases:
         return _without_segments(store, task, context)
+    found = [_stray(store, context)] if store.strays else []
     # A grace buffer has one segment, and its offset in a file.
-    return _disagreeing(store, context) if store.kind.manages_offsets else []
+    return found + (_disagreeing(store, context) if store.kind.manages_offsets else [])
+
+
+def _stray(store: StoreView, context: CheckContext) -> Finding:
+    """Entries among its segments for which Kafka Streams opens none of them."""
+    name, why = store.strays[0]
+    more = f" and {len(store.strays) - 1} more" if len(store.strays) > 1 else ""
+    what = f"has {name}{more} among its segments, {why}: "
+    severity = Severity.ERROR
+    if context.release.offsets_inside:
+        what += "every start of the application fails"
+    else:
+        what += f"Kafka Streams {context.release.name} opens no segment, and answers without their rows"
+        severity = Severity.LOSS
+    files = [f"{store.directory}/{one}" for one, _ in store.strays]
+    return store_finding(store, "segment-stray", severity, what, repair=Repair.MOVE_ASIDE, files=files)
 
 
 def _without_segments(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     if store.foreign or context.finds_offset(store, task):  # not a RocksDB store, or its offset is kept in a file
         return []
     if not store.logged or not context.release.offsets_inside:  # 4.2 and older keep the offset in a file
+        return []
+    if not is_topic_name(store.store):  # no store with a changelog, but lost+found of a file system, for example
         return []
     what = "has no segment, so no place for an offset: "
     if context.transactional:

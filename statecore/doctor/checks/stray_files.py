@@ -11,6 +11,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.formats.releases import LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import WORK_DIRECTORY
 from statecore.words import number_of, shortened_list
@@ -40,6 +41,7 @@ def check_stray_files(task: TaskView, stores: Sequence[StoreView], context: Chec
         what = f"{name} has {number_of(len(foreign), 'file')} of other tools: {shortened_list(foreign, 5)}"
         evidence = {"files": foreign}
         found.append(Finding("foreign-file", what, Severity.NOTE, task.task, "", "", None, evidence, Repair.MOVE_ASIDE))
+    found += [_wrong_type(task, one, what) for one, what in task.wrong_types.items()]
     if task.unusable:
         path, why = task.unusable[0]
         more = f", and {number_of(len(task.unusable) - 1, 'more file')}" if len(task.unusable) > 1 else ""
@@ -47,6 +49,34 @@ def check_stray_files(task: TaskView, stores: Sequence[StoreView], context: Chec
         evidence = {"paths": [one for one, _ in task.unusable[:100]], "count": len(task.unusable)}
         found.append(Finding("rights", what, Severity.ERROR, task.task, "", "", None, evidence, Repair.GIVE))
     return found
+
+
+_CREATED = frozenset({LOCK_FILE, PROCESS_FILE})
+_MOVE_AWAY = "Move it away while the application is stopped: Kafka Streams creates the file."
+_RESTORE_TASK = (
+    "Move it away while the application is stopped; then restore the stores of {task} (statecore restore), or let "
+    "Kafka Streams restore them."
+)
+
+
+def _wrong_type(task: TaskView, name: str, what: str) -> Finding:
+    """What stands in the place of a directory with stores, or of a file that is locked or read."""
+    if task.task:
+        text = (
+            f"{task.task}/{name} is {what}, and not the directory of {'stores' if name == PLAIN_PARENT else 'a store'}"
+        )
+        repair, remedy, owner = Repair.MOVE_ASIDE, "", task.task
+    elif name in _CREATED:
+        text, repair, remedy, owner = f"{name} is {what}, and not a file", None, _MOVE_AWAY, ""
+    else:
+        text, repair, owner = f"{name} is {what}, and not the directory of {name}", None, name
+        remedy = _RESTORE_TASK.format(task=name)
+    store = name.removeprefix(f"{PLAIN_PARENT}/") if task.task and name != PLAIN_PARENT else ""
+    text += ": every start of the application fails" + (", or never ends" if what == "a named pipe" else "")
+    evidence = {"files": [name]}
+    return Finding(
+        "wrong-file-type", text, Severity.ERROR, owner, store, evidence=evidence, repair=repair, own_remedy=remedy
+    )
 
 
 def check_unsupported_store(store: StoreView) -> list[Finding]:

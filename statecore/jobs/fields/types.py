@@ -87,11 +87,14 @@ class Text(Value):
     pattern: str | None = None
 
     def from_json(self, value: Any) -> str:
-        """See ``Value``. Refuses zero bytes and text that is not valid UTF-8, which files and documents cannot keep."""
+        """See ``Value``. Refuses zero bytes and text that is not valid UTF-8, which files and documents cannot keep.
+
+        In an ASCII locale Python has the bytes of other characters as surrogates, in words and in paths alike.
+        """
         try:
-            if isinstance(value, str) and b"\0" not in value.encode():
+            if isinstance(value, str) and "\0" not in value.encode(errors="surrogateescape").decode():
                 return value
-        except UnicodeEncodeError:
+        except UnicodeError:
             pass
         raise ValueError(f"{value!a} is not text")
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Fenced, NotFound, StatecoreError
-from statecore.filesystem import DIRECTORY_MODE, link_or_copy
+from statecore.filesystem import DIRECTORY_MODE, link_or_copy, read_regular
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest
-from statecore.stores.rocksdb.directory import identity_of
+from statecore.stores.rocksdb.directory import current_manifest, current_name, identity_of
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, not_readable_here, translate
 from statecore.stores.rocksdb.files import check_blobs, files_elsewhere, parse_manifest
 
@@ -108,9 +108,9 @@ def _attempt(source: Path, target: Path, identity: str) -> DatabaseCheckpoint:
         if file.suffix not in DATA_SUFFIXES:  # of an earlier attempt: its logs would be replayed
             file.unlink()
     _link_all(source, target)
-    name = (source / _CURRENT).read_text().strip()
+    name = current_name(source)
     logs = _logs_with_rows(source)
-    content = (source / name).read_bytes()
+    content = read_regular(source / name)
     _link_all(source, target)
     manifest = parse_manifest(source, content)
     if manifest.missing_edits:
@@ -157,8 +157,8 @@ def _link_exactly(source: Path, target: Path, named: Set[str]) -> None:
 def named_files(path: Path) -> tuple[Path, ...]:
     """The MANIFEST of a closed database, the files that it names, ``CURRENT``, and non-empty logs; sorted."""
     try:
-        name = (path / _CURRENT).read_text().strip()
-        manifest = parse_manifest(path, (path / name).read_bytes())
+        name, content = current_manifest(path)
+        manifest = parse_manifest(path, content)
         files = [path / name for name in manifest.names]
         files += [path / _CURRENT, path / name, *_small_files(path)]
         files += [file for file in path.glob("*.log") if file.stat().st_size]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
-from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
+from statecore.filesystem import DIRECTORY_MODE, read_regular, set_modes, sync_file, sync_tree
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import (
     CURRENT,
@@ -93,7 +93,7 @@ def identity_of(path: Path, *, ignore_errors: bool = False) -> str:
             one, where a database without an identity is simply not the recorded one.
     """
     try:
-        return (path / "IDENTITY").read_text(errors="replace").strip()
+        return read_regular(path / "IDENTITY").decode(errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError:
@@ -107,10 +107,15 @@ def identities_of(databases: Iterable[Path]) -> frozenset[str]:
     return frozenset(identity_of(path, ignore_errors=True) for path in databases) - {""}
 
 
+def current_name(path: Path) -> str:
+    """The name of the MANIFEST in ``CURRENT``."""
+    return read_regular(path / "CURRENT").decode().strip()
+
+
 def current_manifest(path: Path) -> tuple[str, bytes]:
     """Name and content of the MANIFEST that ``CURRENT`` names."""
-    name = (path / "CURRENT").read_text().strip()
-    return name, (path / name).read_bytes()
+    name = current_name(path)
+    return name, read_regular(path / name)
 
 
 def require_database(path: Path, where: Path | None = None) -> None:
@@ -311,7 +316,7 @@ def _restore_notes_on_failure(path: Path) -> Iterator[None]:
 
 def _bytes_of(file: Path) -> bytes | None:
     try:
-        return file.read_bytes()
+        return read_regular(file)
     except FileNotFoundError:
         return None
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
+from statecore.filesystem import open_regular
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BlobFile, FilesElsewhere, LiveFile, Manifest, read_manifest
 from statecore.stores.rocksdb.directory import current_manifest
@@ -84,7 +85,7 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
 
 def sst_format_of(file: Path) -> int:
     """The format version in the footer of an SST file."""
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         opened.seek(max(file.stat().st_size - FOOTER_BYTES, 0))
         return sst_format_version(opened.read(FOOTER_BYTES))
 

@@ -39,11 +39,11 @@ from typing import Any
 from crc32c import crc32c
 
 from statecore.errors import Corrupted, Invalid
-from statecore.filesystem import link_or_copy, sync_file
+from statecore.filesystem import link_or_copy, open_regular, read_regular, sync_file
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, partition_of_key
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BLOCK, Manifest, first_sequence, last_sequence, read_manifest
-from statecore.stores.rocksdb.directory import current_manifest, data_files_in, identity_of
+from statecore.stores.rocksdb.directory import current_manifest, current_name, data_files_in, identity_of
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.files import check_blobs, parse_manifest
 from statecore.stores.rocksdb.reading import OpenedFamilies
@@ -225,7 +225,7 @@ class ManifestGuard:
         if not self.records:
             return
         try:
-            current = (self.where / "CURRENT").read_text().strip()
+            current = current_name(self.where)
             record = {
                 "database": identity_of(self.where),
                 "manifest": current,
@@ -274,13 +274,12 @@ def _inspect(path: Path, where: Path) -> _DatabaseFiles | None:
     for _ in range(_ATTEMPTS):
         try:
             record = _read_record(where)  # first: a MANIFEST that is read later can only be longer
-            current = (where / "CURRENT").read_text().strip()
-            data = (where / current).read_bytes()
+            current, data = current_manifest(where)
             first, last = _logged(where)
             files = [where / name for name in data_files_in(where) if Path(name).stem.isdigit()]
             manifest = read_manifest(data)
             damaged = _damaged_blob(path, where, manifest)
-            if (where / current).stat().st_size != len(data) or (where / "CURRENT").read_text().strip() != current:
+            if (where / current).stat().st_size != len(data) or current_name(where) != current:
                 continue
         except FileNotFoundError:
             continue
@@ -306,13 +305,13 @@ def _logged(path: Path) -> tuple[int | None, int | None]:
     logs = [log for log in logs if log.stat().st_size]
     if not logs:
         return None, None
-    with logs[0].open("rb") as file:
+    with open_regular(logs[0]) as file:
         first = first_sequence(file.read(BLOCK))
     return first, last_sequence(_blocks_from_the_end(logs[-1]))
 
 
 def _blocks_from_the_end(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         for block in range((os.fstat(opened.fileno()).st_size - 1) // BLOCK, -1, -1):
             opened.seek(block * BLOCK)
             yield opened.read(BLOCK)
@@ -321,7 +320,7 @@ def _blocks_from_the_end(file: Path) -> Iterator[bytes]:
 def _read_record(path: Path) -> _Record | None:
     """The record, without damaged lines; ``None`` if there is none, or it is of another database."""
     try:
-        first, *more = (path / RECORD_FILE).read_bytes().splitlines()
+        first, *more = read_regular(path / RECORD_FILE).splitlines()
         record, openings = _parse_line(first), [_parse_line(line) for line in more]
         if record is None or record["database"] != identity_of(path):
             return None

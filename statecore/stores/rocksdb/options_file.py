@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from statecore.filesystem import read_regular
+
 _FAMILY = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
 _SECTION = re.compile(rb'^\[([^ \]]+)(?: "(.*)")?\]')
 _DEFAULT_LEVELS = 7
@@ -29,7 +31,7 @@ def newest_options(database: Path) -> bytes:
     """The newest OPTIONS file; empty if there is none."""
     found = sorted(database.glob("OPTIONS-*"), key=lambda file: (len(file.name), file.name))
     found = [file for file in found if file.suffix != ".dbtmp"]
-    return found[-1].read_bytes() if found else b""
+    return read_regular(found[-1]) if found else b""
 
 
 def families_in(options: bytes) -> frozenset[str]:

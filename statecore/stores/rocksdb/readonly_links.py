@@ -61,7 +61,8 @@ class ReadOnlyLinks:
         try:
             directory = path.resolve()
             for file in directory.iterdir():
-                if file.name not in _NOT_LINKED:
+                # RocksDB would wait for ever for a named pipe, and needs no directory.
+                if file.name not in _NOT_LINKED and file.is_file():
                     Path(self.name, file.name).symlink_to(self._held(file) or file)
         except OSError as error:
             self.cleanup()

@@ -304,6 +304,18 @@ def test_an_unreadable_directory_is_skipped_and_reported(words: list[str]) -> No
 
 
 @pytest.mark.parametrize("words", [["inspect"], ["doctor", "--offline"], ["info"]])
+def test_a_path_is_read_in_an_ascii_locale(tmp_path: Path, words: list[str]) -> None:
+    state_dir = tmp_path / "st\u00e4te"
+    (state_dir / "shop" / "0_0" / "rocksdb" / "rocksdb").mkdir(parents=True)
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    name, *more = words
+    command = [sys.executable, "-m", "statecore.cli.main", name, "--state-dir", os.fsencode(state_dir), *more]
+    done = subprocess.run(command, capture_output=True, check=False, env=environment)
+    assert b"Traceback" not in done.stderr
+    assert b"shop" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["inspect"], ["doctor", "--offline"], ["info"]])
 def test_an_application_that_this_user_may_not_read_is_not_called_missing(words: list[str]) -> None:
     with another_user("022") as user:
         state_dir = user.home / "state"

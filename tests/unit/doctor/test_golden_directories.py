@@ -87,8 +87,8 @@ def tree(application: Path) -> dict[str, tuple[str, int, int]]:
     return {
         str(path.relative_to(application)): (
             hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
-            stat.S_IMODE(path.stat().st_mode),
-            int(path.stat().st_mtime) // 3600,
+            stat.S_IMODE(path.lstat().st_mode),
+            int(path.lstat().st_mtime) // 3600,
         )
         for path in application.rglob("*")
     }

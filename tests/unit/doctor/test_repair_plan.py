@@ -7,12 +7,13 @@ import shutil
 
 import pytest
 
-from statecore.doctor.finding_catalog import Repair
+from statecore.doctor.finding_catalog import Repair, Severity
+from statecore.doctor.findings import Finding
 from statecore.doctor.repair_plan import plan_repairs
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.damage_cases import AT_LEAST_ONCE, EXACTLY_ONCE, WINDOWS
-from tests.harness.damage_functions import PLAIN
+from tests.harness.damage_functions import PLAIN, database_of, tables_of
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.doctor.golden import examined
 
@@ -88,3 +89,27 @@ def test_of_an_empty_directory_nothing_is_rebuilt(tmp_path):
     plan = plan_repairs(seen.findings, seen.stores)
     assert plan.is_empty
     assert {one.code for one in plan.unrepaired} == {"store-absent"}
+
+
+def test_a_task_of_a_partition_that_the_topic_does_not_have_is_left_and_the_others_are_rebuilt(tmp_path):
+    application = unpacked(AT_LEAST_ONCE, tmp_path)
+    shutil.copytree(application / "0_1", application / "0_7")
+    for task in ("0_0", "0_7"):
+        tables_of(database_of(application, PLAIN, task))[-1].unlink()
+    seen = examined(application, AT_LEAST_ONCE)
+    unknown = Finding("partition-unknown", "the changelog has 2 partitions", Severity.ERROR, "0_7", PLAIN)
+    plan = plan_repairs([*seen.findings, unknown], seen.stores)
+    assert [(one.stores, one.tasks) for one in plan.rebuilds] == [((PLAIN,), ("0_0",))]
+    left = {(one.code, one.task, one.store) for one in plan.unrepaired}
+    assert {("partition-unknown", "0_7", PLAIN), ("file-missing", "0_7", PLAIN)} <= left
+
+
+def test_an_offset_file_is_moved_aside_beside_a_store_that_cannot_be_read(tmp_path):
+    application = unpacked(AT_LEAST_ONCE, tmp_path)
+    (application / "0_0" / ".checkpoint").mkdir()
+    tables_of(database_of(application, PLAIN))[-1].unlink()
+    seen = examined(application, AT_LEAST_ONCE)
+    plan = plan_repairs(seen.findings, seen.stores)
+    assert [(one.repair, one.names) for one in plan.actions["0_0"]] == [(Repair.MOVE_ASIDE, (".checkpoint",))]
+    assert [one.stores for one in plan.rebuilds] == [(PLAIN,)]
+    assert plan.unrepaired == ()

@@ -1,6 +1,9 @@
 """Which files of a database's directory RocksDB or this library wrote."""
 
+import errno
+import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,17 +40,25 @@ def test_other_names_are_not(name: str) -> None:
     assert not is_database_file(name)
 
 
-@pytest.mark.parametrize("damaged", [True, False])
-def test_the_reason_for_an_unreadable_file_is_that_of_the_error(tmp_path: Path, damaged: bool) -> None:
+@pytest.mark.parametrize("what", ["bytes", "directory", "pipe", "closed"])
+def test_the_reason_for_an_unreadable_file_is_that_of_the_error(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a file that this user may not read is as it should be."""
     file = tmp_path / ".checkpoint"
-    if damaged:
-        file.write_text("0\n")
-    else:
+    if what == "directory":
         file.mkdir()
-    with pytest.raises(Corrupted if damaged else Invalid) as raised:
+    elif what == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_text("0\n")
+    if what == "closed":
+        refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        monkeypatch.setattr(os, "open", Mock(side_effect=refused))
+    with pytest.raises(Corrupted if what == "bytes" else Invalid) as raised:
         read_offsets(file)
     read = read_offset_file(file)
-    assert read.damaged is damaged
+    assert read.damaged is (what != "closed")
     assert read.unreadable == raised.value.context["why"]
     assert str(file) not in read.unreadable
 

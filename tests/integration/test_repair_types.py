@@ -1,0 +1,95 @@
+"""Something else than Kafka Streams expects in its place: no start succeeds, and each does after a repair."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.repair.request import RepairRequest
+from statecore.jobs.repair.run import run_repair
+from tests.harness.broker import Broker
+from tests.harness.case_selection import one_of
+from tests.harness.command import examined, worse_than_notes
+from tests.harness.damage_functions import database_of, segments_of, tables_of
+from tests.harness.fleet_kinds import SMALL
+from tests.harness.rebuilding import KindsWorld, restored
+from tests.harness.streams import StreamsFailed, StreamsJvm
+
+pytestmark = pytest.mark.integration
+
+TASK, WINDOWS = "0_0", "timestamped-window"
+PLAIN, STAMPED, SESSIONS = "key-value", "timestamped-key-value", "session"
+LEFT_OUT = {"in-memory"}
+"""Kafka Streams restores it at every start."""
+
+
+def _replaced(path: Path, by: Callable[[Path], object] = Path.mkdir) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    by(path)
+
+
+def _next_segment(application: Path, store: str) -> Path:
+    """Where the segment after the newest one would be."""
+    before, last = (int(path.name.rpartition(".")[2]) for path in segments_of(application, store)[-2:])
+    return application / TASK / store / f"{store}.{2 * last - before}"
+
+
+CASES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "segment": ("segment-stray", lambda at: (segments_of(at, WINDOWS)[0].with_name("notes.txt")).touch()),
+    "segment-file": ("segment-stray", lambda at: _next_segment(at, SESSIONS).touch()),
+    "lock": ("wrong-file-type", lambda at: _replaced(database_of(at, PLAIN) / "LOCK")),
+    "identity": ("wrong-file-type", lambda at: _replaced(database_of(at, "versioned-key-value") / "IDENTITY")),
+    "table": ("wrong-file-type", lambda at: _replaced(tables_of(database_of(at, STAMPED))[-1])),
+    "checkpoint": ("checkpoint-unreadable", lambda at: _replaced(at / TASK / ".checkpoint")),
+    "position": ("checkpoint-unreadable", lambda at: _replaced(at / TASK / f"{PLAIN}.position")),
+    "store-checkpoint": ("checkpoint-unreadable", lambda at: _replaced(at / "1_0" / ".checkpoint_grace-Buffer")),
+}
+
+
+@pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
+def test_nothing_starts_with_it_and_all_does_after_a_repair(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, guarantee: str
+) -> None:
+    (tmp_path / "state").mkdir()
+    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", guarantee, SMALL, 1)
+    with world.application():
+        world.feed(world.kinds.feed(world.base, 1))
+    with world.application() as running:
+        right = world.answers(running)
+
+    damaged = world.at(tmp_path / "damaged")
+    shutil.copytree(world.state_dir, damaged.state_dir)
+    for name, (_, inflict) in CASES.items():
+        one = world.at(tmp_path / name)
+        shutil.copytree(world.state_dir, one.state_dir)
+        inflict(one.directory)
+        inflict(damaged.directory)
+        with pytest.raises(StreamsFailed), one.application():
+            pass
+    # Copies have no pipes, which nothing waits for.
+    os.mkfifo(database_of(damaged.directory, PLAIN) / "000099.log")
+
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(yaml.safe_dump(world.spec()))
+    code, findings = examined(damaged.state_dir, spec)
+    assert code == 21
+    assert {one["code"] for one in worse_than_notes(findings)} == {code for code, _ in CASES.values()}
+    request = RepairRequest(
+        application_id=application_id, state_dir=str(damaged.state_dir), spec_path=str(spec), apply=True
+    )
+    first = run_repair(request, InProcessEngine())  # the store without its offset file is rebuilt after that
+    assert {one["code"] for one in first.remaining} == {"offset-missing"}
+    assert run_repair(request, InProcessEngine()).remaining == ()
+    assert examined(damaged.state_dir, spec)[0] == 0
+    with damaged.application() as running:
+        assert damaged.answers(running) == right
+        assert restored(running).keys() <= LEFT_OUT
