@@ -98,7 +98,7 @@ class Manifest:
     valid_bytes: int  # end of its last whole record; RocksDB silently drops what follows
     last_sequence: int  # greatest sequence number in an SST file
     files: Mapping[int, LiveFile]  # its live SST files, by number
-    missing_edits: int = 0  # edits still missing of the last atomic group; a group counts only when it is whole
+    missing_edits: int = 0  # edits still missing of an atomic group at its end, of which RocksDB drops every edit
     blobs: Mapping[int, BlobFile] = field(default_factory=dict)  # its live blob files, by number
     families: frozenset[str] = frozenset()  # names of its column families
 
@@ -124,16 +124,23 @@ class _Fragment:
 
 def read_manifest(data: bytes) -> Manifest:
     """Parse a MANIFEST."""
-    version = _Version()
-    last_sequence = whole = 0
+    version, group = _Version(), list[_Edit]()
+    last_sequence = whole = missing = 0
     for end, record in _records(data):
         try:
-            last_sequence = max(last_sequence, _apply(record, version))
+            edit = _edit(record)
         except IndexError as error:
             raise ValueError("a field of a version edit ends early") from error
+        if group and _GROUP_LEFT not in edit.numbers:
+            raise ValueError("a version edit within the atomic group of others")
+        group.append(edit)
+        missing = edit.numbers.get(_GROUP_LEFT, 0)
+        if not missing:
+            last_sequence = max(last_sequence, *(_apply(one, version) for one in group))
+            group.clear()
         whole = end
     files, blobs, families = version.live_files(), version.live_blobs(), frozenset(version.families.values())
-    return Manifest(whole, last_sequence, files, version.missing_edits, blobs, families)
+    return Manifest(whole, last_sequence, files, missing, blobs, families)
 
 
 def first_sequence(log: bytes) -> int | None:
@@ -233,7 +240,6 @@ class _Version:
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
     files: dict[int, _File] = field(default_factory=dict)
     blobs: dict[int, _Blob] = field(default_factory=dict)
-    missing_edits: int = 0
 
     def live_blobs(self) -> dict[int, BlobFile]:
         """Live blob files: those not older than the oldest one that an SST file of their family refers to.
@@ -278,14 +284,18 @@ class _Edit:
     last_sequence: int = 0
 
 
-def _apply(data: bytes, version: _Version) -> int:
-    """Apply a version edit of one column family; returns its greatest sequence number."""
+def _edit(data: bytes) -> _Edit:
+    """Parse a version edit of one column family."""
     edit, at = _Edit(), 0
     while at < len(data):
         tag, at = _varint(data, at)
         at = _read_field(edit, tag, data, at)
+    return edit
+
+
+def _apply(edit: _Edit, version: _Version) -> int:
+    """Apply a version edit; returns its greatest sequence number."""
     family = edit.numbers.get(_COLUMN_FAMILY, 0)
-    version.missing_edits = edit.numbers.get(_GROUP_LEFT, 0)
     if _FAMILY_ADDED in edit.slices:
         version.families[family] = edit.slices[_FAMILY_ADDED].decode(errors="replace")
     if edit.is_family_dropped:
