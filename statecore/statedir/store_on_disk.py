@@ -128,6 +128,7 @@ def read_database(
     refused = damage is not None
     try:
         state = read(path)
+        _ = state.position  # Kafka Streams decodes it at every start
     except Corrupted as error:
         damage, opens = damage or error, False
         if why := files_elsewhere(path):

@@ -124,6 +124,10 @@ def _copied_over(application: Path) -> None:
     shutil.copytree(application / f"{TASK[:-1]}{1 - int(TASK[-1])}", application / TASK)
 
 
+def _position_file_garbage(application: Path) -> None:
+    (application / TASK / f"{PLAIN}.position").write_bytes(b"\0\xffnot a position\n")
+
+
 def _set_aside(application: Path) -> None:
     database = database_of(application, PLAIN)
     (database / "lost").mkdir()
@@ -172,6 +176,7 @@ def _each(*names: str) -> Callable[[Path], None]:
     return remove
 
 
+_NO_SEGMENT = frozenset({"segment-missing"})
 _OFFSET_LOST = frozenset({"offset-missing", "store-not-closed"})
 _SCAN, _SPEC, _BROKERS, _CLEANUP = (frozenset({name}) for name in ("scan", "spec", "brokers", "cleanup"))
 
@@ -253,6 +258,9 @@ def _of_bookkeeping() -> dict[str, Damage]:
         "half-migrated": Damage(
             partial(make_older, with_checkpoint=True), ("half-migrated",), also=frozenset({"older-release"})
         ),
+        "position-garbage": Damage(
+            _to_database(lambda path: put(path, OFFSETS, b"position", b"\7garbage")), ("database-unreadable",)
+        ),
         "data-family-missing": Damage(
             _to_database(lambda path: drop_family(path, "keyValueWithTimestamp")),
             ("column-family-missing",),
@@ -281,7 +289,7 @@ def _of_surroundings() -> dict[str, Damage]:
         "checkpoint-behind": Damage(lambda path: _checkpoint(path, lambda offset: offset - 2), ("checkpoint-behind",)),
         "checkpoint-ahead": Damage(lambda path: _checkpoint(path, lambda offset: offset + 2), ("checkpoint-ahead",)),
         "rows-after-checkpoint": Damage(
-            _flushed_later, ("rows-after-checkpoint",), OLDER, also=frozenset({"older-release", "segment-missing"})
+            _flushed_later, ("rows-after-checkpoint",), OLDER, also=frozenset({"older-release", *_NO_SEGMENT})
         ),
         "checkpoint-stray": Damage(
             lambda path: write_checkpoint(path / TASK / ".checkpoint", {"nobody-changelog-0": 3}),
@@ -308,6 +316,10 @@ def _of_surroundings() -> dict[str, Damage]:
         ),
         "position-left": Damage(
             lambda path: write_checkpoint(path / TASK / f"{PLAIN}.position", {"in-0": 3}), ("position-leftover",)
+        ),
+        "position-file-garbage": Damage(_position_file_garbage, ("checkpoint-unreadable",)),
+        "position-file-garbage-of-older": Damage(
+            _position_file_garbage, ("checkpoint-unreadable",), OLDER, also=frozenset({"older-release", *_NO_SEGMENT})
         ),
         "foreign-file": Damage(_to_database(lambda path: (path / "notes.txt").write_text("{}")), ("foreign-file",)),
         "modes-of-table": Damage(_not_for_root(_to_table(lambda path: path.chmod(0))), ("rights",)),
