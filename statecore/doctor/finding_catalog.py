@@ -154,6 +154,16 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.CREATE_SEGMENT,),
         ),
         FindingKind(
+            "segment-misplaced",
+            loss,
+            "a segment has the name of another time",
+            "It was moved or copied, or the retention of the store was changed. Kafka Streams looks for a row only in "
+            "the segment of its time: rows in another one are never found, without an error.",
+            "Give the directory its name back, or rebuild the store. If all segments have this finding, correct the "
+            "retention in the spec.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
             "checkpoint-behind",
             warning,
             ".checkpoint says a smaller offset than the store",
@@ -274,6 +284,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "Rebuild the store, and check the disk.",
             (Repair.REBUILD,),
             "scan",
+        ),
+        FindingKind(
+            "rows-malformed",
+            loss,
+            "rows are too short for the kind of their store",
+            "Kafka Streams did not write them. It fails when it reads such a value, perhaps weeks later, and finds no "
+            "row by such a key. Without a scan only the first rows are checked.",
+            "Check the kind of the store in the spec, then rebuild the store.",
+            (Repair.REBUILD,),
         ),
         FindingKind(
             "file-missing",

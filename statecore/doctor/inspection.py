@@ -59,6 +59,10 @@ class DatabaseView:
         flushed: whether its offset was flushed since it was last opened, by its close or before a kill.
         position_entry: encoded position; ``None`` without it.
         written_here_last: whether this library wrote to it last.
+        identity: RocksDB's identity of it, which a copy keeps; empty without one.
+        short_rows: checked rows with a key or a value that is too short for the kind.
+        rows_outside: checked rows with a time that is not its segment's.
+        wrong_key: the first key of such a row.
     """
 
     name: str
@@ -82,6 +86,10 @@ class DatabaseView:
     flushed: bool = False
     position_entry: builtins.bytes | None = None
     written_here_last: bool = False
+    identity: str = ""
+    short_rows: int = 0
+    rows_outside: int = 0
+    wrong_key: builtins.bytes = b""
 
     @property
     def state(self) -> DatabaseState:

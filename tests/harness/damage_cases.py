@@ -93,6 +93,24 @@ def _older_segment_behind(application: Path) -> None:
     change_offsets(segments_of(application, WINDOWS)[0], lambda offset: offset - 2)
 
 
+def _rename_segment(application: Path, by_ms: int) -> None:
+    """Renames the newest segment of a window store; an earlier name is one that none has."""
+    newest = segments_of(application, WINDOWS)[-1]
+    store, _, start = newest.name.rpartition(".")
+    newest.rename(newest.with_name(f"{store}.{int(start) + by_ms}"))
+
+
+def _copy_segment(application: Path) -> None:
+    """Puts the newest segment of a window store in the place of the oldest, too."""
+    oldest, *_, newest = segments_of(application, WINDOWS)
+    shutil.rmtree(oldest)
+    shutil.copytree(newest, oldest)
+
+
+def _put_short(database: Path, key: bytes = b"zz", value: bytes = b"short") -> None:
+    put(database, "keyValueWithTimestamp", key, value)
+
+
 def _old_times(application: Path) -> None:
     before = (application / TASK).stat().st_mtime - 30 * _DAY
     os.utime(application / TASK, (before, before))
@@ -176,9 +194,11 @@ def _each(*names: str) -> Callable[[Path], None]:
     return remove
 
 
+_MISPLACED, _MALFORMED = ("segment-misplaced",), ("rows-malformed",)
 _NO_SEGMENT = frozenset({"segment-missing"})
 _OFFSET_LOST = frozenset({"offset-missing", "store-not-closed"})
 _SCAN, _SPEC, _BROKERS, _CLEANUP = (frozenset({name}) for name in ("scan", "spec", "brokers", "cleanup"))
+_SPEC_SCAN = _SPEC | _SCAN
 
 
 def _of_files() -> dict[str, Damage]:
@@ -245,6 +265,17 @@ def _of_bookkeeping() -> dict[str, Damage]:
             lambda path: [shutil.rmtree(one) for one in segments_of(path, WINDOWS)] and None,
             ("segment-missing",),
             EXACTLY_ONCE,
+        ),
+        "segment-renamed": Damage(partial(_rename_segment, by_ms=-600_000), _MISPLACED, needs=_SPEC),
+        "segment-renamed-to-a-later-time": Damage(partial(_rename_segment, by_ms=600_000), _MISPLACED, needs=_SPEC),
+        "segment-renamed-between-intervals": Damage(partial(_rename_segment, by_ms=1), _MISPLACED, needs=_SPEC),
+        "segment-copied-over-another": Damage(_copy_segment, _MISPLACED),
+        "key-too-short": Damage(_to_database(partial(_put_short, key=b"short"), WINDOWS), _MALFORMED, needs=_SPEC_SCAN),
+        "value-too-short": Damage(_to_database(_put_short), _MALFORMED, needs=_SCAN),
+        "key-of-another-segment": Damage(
+            _to_database(partial(_put_short, key=b"k" + bytes(12), value=bytes(9)), WINDOWS),
+            _MISPLACED,
+            needs=_SPEC_SCAN,
         ),
         "global-offset-unknown": Damage(
             in_global(_offset(lambda _: _UNKNOWN)), ("global-offset-unknown",), task="global"
