@@ -74,6 +74,7 @@ def inspect_database(
         counts, unnamed, lost_end, _formats(path, manifest) if depth.formats else (), foreign_files(path),
         manifest is not None and manifest.offsets_flushed, state.position_entry, result.written_here_last,
         identity_of(path, ignore_errors=True), check.short, check.outside, check.example,
+        "" if manifest is None or result.broken else manifest.foreign_log,
     )  # fmt: skip
 
 

@@ -157,8 +157,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "segment-misplaced",
             loss,
             "a segment has the name of another time",
-            "It was moved or copied, or the retention of the store was changed. Kafka Streams looks for a row only in "
-            "the segment of its time: rows in another one are never found, without an error.",
+            "It was moved or copied, or the retention of the store was changed. A query by time reads only the segment "
+            "of that time: it does not find rows in another one, without an error. They also expire at another time.",
             "Give the directory its name back, or rebuild the store. If all segments have this finding, correct the "
             "retention in the spec.",
             (Repair.REBUILD,),
@@ -336,6 +336,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a database does not name files in its directory",
             "Its MANIFEST lost its end. RocksDB silently opens it at an older or an empty state, and "
             "deletes the files that it does not name.",
+            "Rebuild the store before the application starts.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "log-foreign",
+            loss,
+            "a database has the log of another one",
+            "RocksDB replays a log without asking whose it is: the next start mixes rows of another database into the "
+            "store, and counts them as its own.",
             "Rebuild the store before the application starts.",
             (Repair.REBUILD,),
         ),

@@ -54,6 +54,7 @@ class DatabaseView:
         family_rows: rows of each family except ``offsets``.
         unnamed: complete SST files that its MANIFEST does not name.
         lost_end: why its MANIFEST must have lost its end although RocksDB would open it; empty without indication.
+        foreign_log: why a log in its directory is another database's; empty without indication.
         formats: format versions of its SST files, the greatest first, if they were inspected.
         foreign: files in its directory that are not RocksDB's.
         flushed: whether its offset was flushed since it was last opened, by its close or before a kill.
@@ -90,6 +91,7 @@ class DatabaseView:
     short_rows: int = 0
     rows_outside: int = 0
     wrong_key: builtins.bytes = b""
+    foreign_log: str = ""
 
     @property
     def state(self) -> DatabaseState:

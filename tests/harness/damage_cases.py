@@ -40,6 +40,7 @@ from tests.harness.damage_functions import (
     manifest_of,
     offsets_of,
     put,
+    put_foreign_log,
     segments_of,
     set_status,
     tables_of,
@@ -234,6 +235,8 @@ def _of_files() -> dict[str, Damage]:
         "current-empty": Damage(_to_database(lambda path: cut(path / "CURRENT", 0)), unreadable),
         "current-missing": Damage(_to_database(_each("CURRENT")), ("current-missing",)),
         "current-of-segment-missing": Damage(_to_database(_each("CURRENT"), WINDOWS), ("current-missing",)),
+        "log-of-another": Damage(_to_database(put_foreign_log, PLAIN), ("log-foreign",)),
+        "log-of-another-in-segment": Damage(_to_database(put_foreign_log, WINDOWS), ("log-foreign",), EXACTLY_ONCE),
         "options-missing": Damage(_to_database(_each("OPTIONS-*")), ()),
         "files-set-aside": Damage(_set_aside, ("files-set-aside",)),
     }

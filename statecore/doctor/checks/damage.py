@@ -23,6 +23,12 @@ def check_damage(store: StoreView, task: TaskView, context: CheckContext) -> lis
             found.append(_manifest(store, one, Severity.LOSS, what))
         elif one.unnamed:
             found.append(_unnamed(store, one))
+        if one.foreign_log and not store.in_use:
+            what = f"{_segment(store, one)}a log of another database, which RocksDB replays: {one.foreign_log}"
+            segment = one.name if store.segmented else ""
+            found.append(
+                store_finding(store, "log-foreign", Severity.LOSS, what, repair=Repair.REBUILD, segment=segment)
+            )
         if one.short_rows and not one.broken:
             found.append(_short_rows(store, one))
         if one.lost and store.holder is None:  # its process deletes them at its close if no row is missing

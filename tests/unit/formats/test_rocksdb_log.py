@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from statecore.formats.rocksdb_log import LiveFile, read_manifest
+from statecore.formats.rocksdb_log import LiveFile, families_of_log, read_manifest
 
 
 def varint(number: int) -> bytes:
@@ -90,3 +90,12 @@ def test_a_group_of_edits_counts_when_it_is_whole() -> None:
 def test_an_edit_within_the_group_of_others_is_unknown_content() -> None:
     with pytest.raises(ValueError, match="atomic group"):
         files([of_group(added(8, 200), 1), added(9, 200)])
+
+
+def test_a_log_says_of_which_families_its_rows_are() -> None:
+    batch = struct.pack("<QI", 5, 4) + b"\1" + sized(b"k") + sized(b"v") + b"\5\7" + sized(b"k") + sized(b"v")
+    batch += b"\3" + sized(b"data of no row") + b"\0" + sized(b"k")
+    assert families_of_log(record(batch)) == {0, 7}
+    assert families_of_log(record(batch)[:-1]) == frozenset(), "half a record is none"
+    assert families_of_log(record(batch + b"\x63" + sized(b"unknown") + b"\5\11")) == {0, 7}
+    assert families_of_log(b"") == frozenset()
