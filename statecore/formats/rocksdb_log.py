@@ -191,7 +191,7 @@ _NO_ROW = frozenset({3, 13})  # data for the log alone, and nothing
 
 def families_of_log(log: bytes) -> frozenset[int]:
     """Numbers of the column families with rows in the beginning of a WAL, up to an entry that is not understood."""
-    found = set()
+    found = set[int]()
     with suppress(IndexError, ValueError):
         for _, batch in _records(log):
             at = _BATCH.size
