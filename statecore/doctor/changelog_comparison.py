@@ -33,6 +33,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.row_format import Records
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.readonly_database import Database
 
@@ -141,6 +142,38 @@ def newest_records(
     return found
 
 
+def newest_of_segments(
+    reader: ChangelogReader,
+    span: OffsetRange,
+    kind: StoreKind,
+    segmentation: Segmentation,
+    stream_time: int,
+    limits: ReadLimits,
+) -> NewestRecords | None:
+    """The last records of the newest keys of each unexpired segment; ``None`` if that exceeds the limits.
+
+    Args:
+        stream_time: a time (ms) that the store has seen at least, by its segments.
+    """
+    batches = _all_of(reader, span, IsolationLevel.READ_COMMITTED, limits)
+    if batches is None:
+        return None
+    times = row_format(kind).times
+    of_batch = [times(batch["key"]).tolist() for batch in batches]
+    first_live = segmentation.first_live(max((time for of in of_batch for time in of), default=stream_time))
+    first_live = max(first_live, segmentation.first_live(stream_time))
+    groups = [[time // segmentation.interval_ms for time in of] for of in of_batch]
+    found = _newest_of(batches, KEYS, whole=False, groups=groups)
+    live = [
+        one
+        for one, time in zip(
+            found.records, times(pa.array([one.key for one in found.records], pa.binary())), strict=True
+        )
+        if time // segmentation.interval_ms >= first_live
+    ]
+    return NewestRecords(live, found.earlier_values)
+
+
 def later_records(
     reader: ChangelogReader, span: OffsetRange, keys: Collection[bytes], limits: ReadLimits
 ) -> LaterRecords | None:
@@ -164,28 +197,36 @@ def _all_of(
     return batches
 
 
-def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> NewestRecords:
+def _newest_of(
+    batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool, groups: Sequence[Sequence[int]] | None = None
+) -> NewestRecords:
+    """The last records of so many keys, of each group if the group of each record is given."""
     written: dict[bytes, LastRecord] = {}
     earlier: dict[bytes, set[bytes]] = {}
+    counts = Counter[int]()
     full = False
-    for batch in reversed(batches):
+    for number, batch in reversed(list(enumerate(batches))):
         columns = [batch[name].to_pylist() for name in ("key", "value", "timestamp", "offset")]
-        for key, value, timestamp, offset in zip(*(reversed(column) for column in columns), strict=True):
+        columns.append([0] * len(batch) if groups is None else list(groups[number]))
+        for key, value, timestamp, offset, group in zip(*(reversed(column) for column in columns), strict=True):
             if key is None:
                 continue
             if key in written:
                 if value is not None:
                     earlier.setdefault(key, set()).add(value)
-            elif len(written) < keys:
+            elif counts[group] < keys:
                 written[key] = LastRecord(key, value, timestamp, offset)
+                counts[group] += 1
             else:
                 full = True
     seen = {key: frozenset(values) for key, values in earlier.items()}
     return NewestRecords(tuple(written.values()), seen, whole and not full)
 
 
-def compare_rows(kind: StoreKind, databases: Sequence[DatabasePath], newest: NewestRecords) -> dict[bytes, Comparison]:
-    """Compare the rows of a store with the last records of their keys."""
+def compare_rows(
+    kind: StoreKind, databases: Sequence[DatabasePath], newest: NewestRecords, *, live: bool = False
+) -> dict[bytes, Comparison]:
+    """Compare the rows of a store with the last records of their keys; ``live`` if none of these can have expired."""
     rows_of = row_format(kind)
     keys = pa.array([one.key for one in newest.records], pa.binary())
     records = Records(
@@ -201,7 +242,9 @@ def compare_rows(kind: StoreKind, databases: Sequence[DatabasePath], newest: New
     wanted: dict[DatabasePath, list[tuple[LastRecord, bytes]]] = {}
     for one, row_key, at in zip(newest.records, rows_of.row_keys(keys).to_pylist(), times, strict=True):
         found = _database_at(databases, at)
-        if found is not None:
+        if found is None and live and one.value is not None:
+            shown[one.key] = Comparison.MISSING
+        elif found is not None:
             wanted.setdefault(found, []).append((one, row_key))
     for found, looked in wanted.items():
         with Database(found.path) as database:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from statecore.doctor.inspection import DatabaseView
+from statecore.doctor.row_check import RowCheck
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid, NotFound, StatecoreError, is_not_readable_here
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
@@ -18,7 +19,7 @@ from statecore.statedir.manifest_check import ManifestCheck, sst_format
 from statecore.statedir.readonly_database import Database, opened_database
 from statecore.statedir.store_on_disk import DatabaseOnDisk
 from statecore.statedir.task_layout import Segment, entry_names
-from statecore.stores.rocksdb.directory import data_files_in
+from statecore.stores.rocksdb.directory import data_files_in, identity_of
 from statecore.stores.rocksdb.manifest_guard import lost_files
 from statecore.words import number_of, shortened_list
 
@@ -26,6 +27,7 @@ _NOT_OF_THE_DATABASE = ("Permission denied", "Operation not permitted")
 """Texts of errors at opening that are caused by missing permissions."""
 
 _NAMED = 5
+_CHECKED_ROWS = 100
 
 Tick = Callable[[int], None]
 """Called with the bytes read since the last call."""
@@ -46,7 +48,7 @@ class InspectionDepth:
 
 
 def inspect_database(
-    segment: Segment, interval: int | None, depth: InspectionDepth, tick: Tick | None = None
+    segment: Segment, interval: int | None, depth: InspectionDepth, check: RowCheck, tick: Tick | None = None
 ) -> DatabaseView | None:
     """Inspect a database; ``None`` if it was deleted meanwhile, as expired segments are."""
     path, start = segment.path, segment.start
@@ -57,7 +59,7 @@ def inspect_database(
         with opened_database(path) as (on_disk, database):
             result.take(on_disk, database)
             if not result.broken:
-                _count(database, result, depth, size, tick)
+                _count(database, result, depth, check, size, tick)
     except NotFound:
         return None
     except StatecoreError as error:
@@ -73,6 +75,8 @@ def inspect_database(
         counts, unnamed, lost_end, _formats(path, manifest) if depth.formats else (), foreign_files(path),
         manifest is not None and manifest.offsets_flushed, state.position_entry, result.written_here_last,
         _not_files(path, manifest),
+        identity_of(path, ignore_errors=True), check.short, check.outside, check.example,
+        "" if manifest is None or result.broken else manifest.foreign_log,
     )  # fmt: skip
 
 
@@ -135,17 +139,31 @@ def _cause_of_refusal(manifest: ManifestCheck | None) -> str:
 
 
 def _count(
-    database: Database, result: _DatabaseInspection, depth: InspectionDepth, size: int, tick: Tick | None
+    database: Database,
+    result: _DatabaseInspection,
+    depth: InspectionDepth,
+    check: RowCheck,
+    size: int,
+    tick: Tick | None,
 ) -> None:
+    """Count and check rows; without a scan the first ones are checked."""
+    data = check.kind.data_column_family if check.kind.can_be_built else ""
     families = sorted(database.families - {OFFSETS_COLUMN_FAMILY})
     byte_progress = _ByteProgress(tick, size, sum(database.estimate(family) for family in families))
     for family in families:
         try:
-            if depth.count:
+            if depth.count and family == data:
+                for keys, values in database.chunks(family):
+                    check.take(keys, values)
+                    byte_progress.rows(check.seen)
+                result.rows[family] = check.seen
+            elif depth.count:
                 result.rows[family] = database.count(family, byte_progress.rows)
             else:
-                some = any(True for _ in islice(database.rows(family), 1))
-                result.rows[family] = max(database.estimate(family), 1) if some else 0
+                first = list(islice(database.rows(family), _CHECKED_ROWS if family == data else 1))
+                if family == data:
+                    check.take([key for key, _ in first], [value for _, value in first])
+                result.rows[family] = max(database.estimate(family), 1) if first else 0
         except Corrupted as error:
             result.fail("block-corrupt", error)
     byte_progress.rest()

@@ -163,6 +163,16 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.MOVE_ASIDE,),
         ),
         FindingKind(
+            "segment-misplaced",
+            loss,
+            "a segment has the name of another time",
+            "It was moved or copied, or the retention of the store was changed. A query by time reads only the segment "
+            "of that time: it does not find rows in another one, without an error. They also expire at another time.",
+            "Give the directory its name back, or rebuild the store. If all segments have this finding, correct the "
+            "retention in the spec.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
             "checkpoint-behind",
             warning,
             ".checkpoint says a smaller offset than the store",
@@ -285,6 +295,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "scan",
         ),
         FindingKind(
+            "rows-malformed",
+            loss,
+            "rows are too short for the kind of their store",
+            "Kafka Streams did not write them. It fails when it reads such a value, perhaps weeks later, and finds no "
+            "row by such a key. Without a scan only the first rows are checked.",
+            "Check the kind of the store in the spec, then rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
             "file-missing",
             error,
             "a database names a file that does not exist",
@@ -335,6 +354,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a database does not name files in its directory",
             "Its MANIFEST lost its end. RocksDB silently opens it at an older or an empty state, and "
             "deletes the files that it does not name.",
+            "Rebuild the store before the application starts.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "log-foreign",
+            loss,
+            "a database has the log of another one",
+            "RocksDB replays a log without asking whose it is: the next start mixes rows of another database into the "
+            "store, and counts them as its own.",
             "Rebuild the store before the application starts.",
             (Repair.REBUILD,),
         ),
@@ -514,6 +542,17 @@ def _kinds() -> tuple[FindingKind, ...]:
             "The offset fits by chance: the store keeps rows that no log has, and misses those before the offset.",
             "Rebuild the store.",
             (Repair.REBUILD,),
+            "brokers",
+        ),
+        FindingKind(
+            "rows-differ",
+            loss,
+            "rows differ from the changelog at the store's offset",
+            "Rows were changed or lost in the store, or in the log. Kafka Streams answers with what the store has, and "
+            "restores nothing. Only a sample was compared.",
+            "Run statecore diff, which shows every row that differs. If the log is right, rebuild the store (statecore "
+            "restore).",
+            (),
             "brokers",
         ),
         FindingKind(

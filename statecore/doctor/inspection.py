@@ -60,12 +60,17 @@ class DatabaseView:
         family_rows: rows of each family except ``offsets``.
         unnamed: complete SST files that its MANIFEST does not name.
         lost_end: why its MANIFEST must have lost its end although RocksDB would open it; empty without indication.
+        foreign_log: why a log in its directory is another database's; empty without indication.
         formats: format versions of its SST files, the greatest first, if they were inspected.
         foreign: files in its directory that are not RocksDB's.
         flushed: whether its offset was flushed since it was last opened, by its close or before a kill.
         position_entry: encoded position; ``None`` without it.
         written_here_last: whether this library wrote to it last.
         not_files: what stands in the place of its files that RocksDB opens, by name: directories, pipes, broken links.
+        identity: RocksDB's identity of it, which a copy keeps; empty without one.
+        short_rows: checked rows with a key or a value that is too short for the kind.
+        rows_outside: checked rows with a time that is not its segment's.
+        wrong_key: the first key of such a row.
     """
 
     name: str
@@ -90,6 +95,11 @@ class DatabaseView:
     position_entry: builtins.bytes | None = None
     written_here_last: bool = False
     not_files: Mapping[str, str] = field(default_factory=dict)
+    identity: str = ""
+    short_rows: int = 0
+    rows_outside: int = 0
+    wrong_key: builtins.bytes = b""
+    foreign_log: str = ""
 
     @property
     def state(self) -> DatabaseState:

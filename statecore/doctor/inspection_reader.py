@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import gcd
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from statecore.discover.kind_detection import KindDetection, detect_kind
 from statecore.discover.kind_evidence import BUILT, conclude, evidence_of_name, listed
 from statecore.doctor.database_inspection import InspectionDepth, inspect_database, view_without_current
 from statecore.doctor.inspection import StoreView, TaskView
+from statecore.doctor.row_check import RowCheck
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file
@@ -321,7 +323,11 @@ def _inspect_store(
     segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
     interval = _interval(kind.kind, declared, segments)
     holder = find_writer(segment.path for segment in segments)  # first: one that closes meanwhile is no finding
-    inspected = [inspect_database(segment, interval, depth, progress.advance) for segment in segments]
+    checks = _row_checks(place, kind, declared, segments)
+    inspected = [
+        inspect_database(segment, interval, depth, check, progress.advance)
+        for segment, check in zip(segments, checks, strict=True)
+    ]
     databases = tuple(one for one in inspected if one is not None)
     # A new segment has no CURRENT yet, and one that expires no longer has one.
     if not running and holder is None:
@@ -345,10 +351,8 @@ def _foreign(place: StorePlace) -> tuple[str, ...]:
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:
     """The length of segments in ms: as declared, else as the distances between them allow."""
-    if declared is not None and kind in WINDOWED_KINDS:  # the kind on disk, which may not be the declared one
-        interval = segment_interval_of(replace(declared, kind=kind))
-        if interval is not None:
-            return interval
+    if (interval := _declared_interval(kind, declared)) is not None:
+        return interval
     starts = [segment.start for segment in segments if segment.start is not None]
     return gcd(*starts) if len(starts) > 1 else None
 
@@ -361,6 +365,28 @@ def _expected(task: str, every: Sequence[StorePlace], spec: ApplicationSpec | No
         if store.kind.can_be_built:
             names.add(store_directory(store.name, store.kind))
     return sorted(names)
+
+
+def _row_checks(
+    place: StorePlace, kind: _Kind, declared: StoreSpec | None, segments: Sequence[Segment]
+) -> list[RowCheck]:
+    """A check for the rows of each segment. Undeclared, a segment ends where the next one begins, at the latest."""
+    is_sure = place.task not in kind.mismatch and place.task not in kind.unopenable
+    of = kind.kind if is_sure else StoreKind.UNKNOWN
+    if of not in WINDOWED_KINDS:
+        return [RowCheck(of) for _ in segments]
+    interval = _declared_interval(of, declared)
+    starts = [one.start if one.path.name == f"{place.store}.{one.start}" else None for one in segments]
+    return [
+        RowCheck(of, start, next_start if interval is None or start is None else start + interval)
+        for start, next_start in pairwise([*starts, None])
+    ]
+
+
+def _declared_interval(kind: StoreKind, declared: StoreSpec | None) -> int | None:
+    if declared is None or kind not in WINDOWED_KINDS:
+        return None
+    return segment_interval_of(replace(declared, kind=kind))  # the kind on disk, which may not be the declared one
 
 
 def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace], expected: Sequence[str]) -> TaskView:

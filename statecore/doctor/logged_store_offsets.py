@@ -13,12 +13,13 @@ from pathlib import Path
 
 from statecore.doctor.inspection import Inspection, StoreView
 from statecore.errors import StatecoreError
-from statecore.formats.kinds import StoreKind
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, next_offset
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
+from statecore.formats.segments import Segmentation
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, default_changelog
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, default_changelog, segmentation_of
 from statecore.statedir.checkpoint_overlay import entries_of, overlaid
 from statecore.statedir.store_places import changelog_at, declared_at
 from statecore.stores.legacy_offsets import read_offsets
@@ -56,6 +57,7 @@ class LoggedStoreOffsets:
         in_use: whether a process has it open, or holds the application's lock.
         readable: whether all of them could be read correctly.
         segments_agree: whether all databases have these offsets, and no file overrules them.
+        segmentation: how its rows are divided by time; ``None`` if that is not declared, or they are not.
     """
 
     task: str
@@ -72,6 +74,7 @@ class LoggedStoreOffsets:
     own_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     own_segments_agree: bool = True
     changelogs: frozenset[str] = frozenset()
+    segmentation: Segmentation | None = None
 
     @property
     def without_file(self) -> LoggedStoreOffsets | None:
@@ -160,6 +163,9 @@ def _store(
         own_offsets=read_at_start(own) if overruled else {},
         own_segments_agree=_agree(view, own),
         changelogs=changelogs,
+        segmentation=None
+        if declaration is None or view.kind not in WINDOWED_KINDS
+        else segmentation_of(replace(declaration, kind=view.kind)),
     )
 
 

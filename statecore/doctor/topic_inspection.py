@@ -18,7 +18,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ from statecore.doctor.changelog_comparison import (
     differing,
     has_rows,
     later_records,
+    newest_of_segments,
     newest_records,
     proof,
 )
@@ -287,9 +288,13 @@ class _Logs:
         later = self._later(partition, following, log, different) if different else None
         proven = [] if later is None else proof(newest, shown, later)
         if not proven or not _has_rows(store):
-            unexplained = len(different) if later is None else len(set(different) - later.keys)
-            if unexplained:
+            unexplained = [key for key in different if later is None or key not in later.keys]
+            if unexplained and (later is None or later.has_gaps):
                 self._note_undecided(store, "some of its rows differ from its changelog (statecore diff shows which)")
+            elif unexplained:
+                yield _rows_differ(store, partition, newest, unexplained, len(shown))
+            else:
+                yield from self._segments(store, partition, log)
             return
         offsets = sorted(one.offset for one in proven)
         yield topic_finding(
@@ -307,6 +312,22 @@ class _Logs:
             differing=len(offsets),
             differing_offsets=offsets[-_LISTED:],
         )
+
+    def _segments(self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets) -> Iterator[Finding]:
+        """Compare some rows of each segment, also of one that does not exist; the newest keys are all of the newest."""
+        if store.segmentation is None:
+            return
+        following, newest_start = store.known[partition], max((one.start or 0 for one in store.databases), default=0)
+        span = OffsetRange(*partition, log.log_start, following)
+        newest = newest_of_segments(self.reader, span, store.kind, store.segmentation, newest_start, self.limits)
+        if newest is None:
+            self._note_undecided(store, "its log is too long to compare rows of each of its segments")
+            return
+        shown = _compare_store(store, newest, live=True)
+        different = differing(shown)
+        later = self._later(partition, following, log, different) if different else None
+        if later is not None and not later.has_gaps and (left := [key for key in different if key not in later.keys]):
+            yield _rows_differ(store, partition, newest, left, len(shown))
 
     def _why_not(self, store: LoggedStoreOffsets, following: int, log: LogOffsets) -> str:
         """Why the rows of a store are not compared with its log; empty if they are."""
@@ -338,9 +359,29 @@ class _Logs:
         self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
 
 
-def _compare_store(store: LoggedStoreOffsets, newest: NewestRecords) -> dict[bytes, Comparison]:
+def _rows_differ(
+    store: LoggedStoreOffsets,
+    partition: TopicPartition,
+    newest: NewestRecords,
+    keys: Collection[bytes],
+    looked_up: int,
+) -> Finding:
+    offsets = sorted(one.offset for one in newest.records if one.key in keys)
+    return topic_finding(
+        "rows-differ",
+        store,
+        partition,
+        f"{len(offsets)} of {looked_up} rows that were compared have another value than {partition} at the store's "
+        f"offset, or are missing (records {', '.join(map(str, offsets[-_MAX_NAMED:]))}).",
+        looked_up=looked_up,
+        differing=len(offsets),
+        differing_offsets=offsets[-_LISTED:],
+    )
+
+
+def _compare_store(store: LoggedStoreOffsets, newest: NewestRecords, *, live: bool = False) -> dict[bytes, Comparison]:
     try:
-        return compare_rows(store.kind, store.databases, newest)
+        return compare_rows(store.kind, store.databases, newest, live=live)
     except (NotFound, Corrupted):
         return {}
 

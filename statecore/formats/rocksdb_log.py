@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
@@ -36,7 +37,8 @@ _NOT_IGNORABLE = 1 << 6  # a reader that does not know a file field with this bi
 _COLUMN_FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED = 200, 201, 202
 _BLOB_FILE_ADDED, _BLOB_FILE_GARBAGE = 400, 401
 _SLICES = frozenset({1, _FAMILY_ADDED})  # comparator
-_NUMBERS = frozenset({2, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, 203, _GROUP_LEFT})
+_LOG, _GREATEST_FAMILY = 2, 203
+_NUMBERS = frozenset({_LOG, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, _GREATEST_FAMILY, _GROUP_LEFT})
 _IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versions can skip it
 
 
@@ -98,9 +100,12 @@ class Manifest:
     valid_bytes: int  # end of its last whole record; RocksDB silently drops what follows
     last_sequence: int  # greatest sequence number in an SST file
     files: Mapping[int, LiveFile]  # its live SST files, by number
-    missing_edits: int = 0  # edits still missing of the last atomic group; a group counts only when it is whole
+    missing_edits: int = 0  # edits still missing of an atomic group at its end, of which RocksDB drops every edit
     blobs: Mapping[int, BlobFile] = field(default_factory=dict)  # its live blob files, by number
     families: frozenset[str] = frozenset()  # names of its column families
+    greatest_family: int = 0  # greatest number that a column family has, or had
+    log: int = 0  # number of the oldest log of which no row is in an SST file of any family
+    last_flushed: int = 0  # greatest sequence number of a row in an SST file
 
     def flushed_since(self, name: str, family: str) -> bool:
         """Whether a family was flushed since the MANIFEST ``name`` began: younger files have greater numbers."""
@@ -124,16 +129,26 @@ class _Fragment:
 
 def read_manifest(data: bytes) -> Manifest:
     """Parse a MANIFEST."""
-    version = _Version()
-    last_sequence = whole = 0
+    version, group = _Version(), list[_Edit]()
+    last_sequence = whole = missing = 0
     for end, record in _records(data):
         try:
-            last_sequence = max(last_sequence, _apply(record, version))
+            edit = _edit(record)
         except IndexError as error:
             raise ValueError("a field of a version edit ends early") from error
+        if group and _GROUP_LEFT not in edit.numbers:
+            raise ValueError("a version edit within the atomic group of others")
+        group.append(edit)
+        missing = edit.numbers.get(_GROUP_LEFT, 0)
+        if not missing:
+            last_sequence = max(last_sequence, *(_apply(one, version) for one in group))
+            group.clear()
         whole = end
     files, blobs, families = version.live_files(), version.live_blobs(), frozenset(version.families.values())
-    return Manifest(whole, last_sequence, files, version.missing_edits, blobs, families)
+    return Manifest(
+        whole, last_sequence, files, missing, blobs, families,
+        version.greatest_family, max(version.logs.values(), default=0), version.last_flushed,
+    )  # fmt: skip
 
 
 def first_sequence(log: bytes) -> int | None:
@@ -161,6 +176,36 @@ def last_sequence(blocks: Iterable[bytes]) -> int | None:
             elif fragment.kind == _FIRST:
                 ended = False
     return None
+
+
+_OF_BATCH: Mapping[int, tuple[bool, int]] = {
+    **{
+        tag: (False, slices)
+        for tag, slices in ((0, 1), (1, 2), (2, 2), (3, 1), (7, 1), (13, 0), (15, 2), (17, 2), (22, 2))
+    },
+    **{tag: (True, slices) for tag, slices in ((4, 1), (5, 2), (6, 2), (8, 1), (14, 2), (16, 2), (23, 2))},
+}
+"""Tag of an entry of a ``WriteBatch`` (``db/dbformat.h``) → whether a column family follows, and how many slices."""
+_NO_ROW = frozenset({3, 13})  # data for the log alone, and nothing
+
+
+def families_of_log(log: bytes) -> frozenset[int]:
+    """Numbers of the column families with rows in the beginning of a WAL, up to an entry that is not understood."""
+    found = set[int]()
+    with suppress(IndexError, ValueError):
+        for _, batch in _records(log):
+            at = _BATCH.size
+            while at < len(batch):
+                tag, at = batch[at], at + 1
+                if tag not in _OF_BATCH:
+                    return frozenset(found)
+                has_family, slices = _OF_BATCH[tag]
+                family, at = _varint(batch, at) if has_family else (0, at)
+                for _ in range(slices):
+                    at = _past_slice(batch, at)
+                if tag not in _NO_ROW:
+                    found.add(family)
+    return frozenset(found)
 
 
 def _fragments(data: bytes) -> Iterator[_Fragment]:
@@ -233,7 +278,9 @@ class _Version:
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
     files: dict[int, _File] = field(default_factory=dict)
     blobs: dict[int, _Blob] = field(default_factory=dict)
-    missing_edits: int = 0
+    logs: dict[int, int] = field(default_factory=dict)  # by family, the oldest log with rows that are in no SST file
+    greatest_family: int = 0
+    last_flushed: int = 0
 
     def live_blobs(self) -> dict[int, BlobFile]:
         """Live blob files: those not older than the oldest one that an SST file of their family refers to.
@@ -278,18 +325,27 @@ class _Edit:
     last_sequence: int = 0
 
 
-def _apply(data: bytes, version: _Version) -> int:
-    """Apply a version edit of one column family; returns its greatest sequence number."""
+def _edit(data: bytes) -> _Edit:
+    """Parse a version edit of one column family."""
     edit, at = _Edit(), 0
     while at < len(data):
         tag, at = _varint(data, at)
         at = _read_field(edit, tag, data, at)
+    return edit
+
+
+def _apply(edit: _Edit, version: _Version) -> int:
+    """Apply a version edit; returns its greatest sequence number."""
     family = edit.numbers.get(_COLUMN_FAMILY, 0)
-    version.missing_edits = edit.numbers.get(_GROUP_LEFT, 0)
+    version.greatest_family = max(version.greatest_family, family, edit.numbers.get(_GREATEST_FAMILY, 0))
+    version.last_flushed = max(version.last_flushed, edit.last_sequence)
+    if _LOG in edit.numbers:
+        version.logs[family] = edit.numbers[_LOG]
     if _FAMILY_ADDED in edit.slices:
         version.families[family] = edit.slices[_FAMILY_ADDED].decode(errors="replace")
     if edit.is_family_dropped:
         version.families.pop(family, None)
+        version.logs.pop(family, None)
     _add(version, family, edit.added, [version.files.pop(one) for one in edit.deleted if one in version.files])
     version.blobs |= {number: replace(blob, family=family) for number, blob in edit.blobs.items()}
     for number, count in edit.garbage:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import Manifest, read_manifest
+from statecore.formats.rocksdb_log import Manifest, families_of_log, first_sequence, read_manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.checkpoint_overlay import migrated
 from statecore.statedir.database_state import DatabaseState
@@ -23,6 +23,7 @@ from statecore.stores.rocksdb.options_file import families_in, newest_options
 from statecore.words import shortened_list
 
 _NAMED = 5
+_LOG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class ManifestCheck:
         offsets_flushed: whether bookkeeping was flushed since the database was last opened.
         unlisted: complete SST files that it does not name.
         lost_end: why it must have lost its end; empty if nothing indicates that.
+        foreign_log: why a log beside it is another database's; empty if nothing indicates that.
     """
 
     listed: frozenset[str]
@@ -44,6 +46,7 @@ class ManifestCheck:
     offsets_flushed: bool
     unlisted: tuple[str, ...] = ()
     lost_end: str = ""
+    foreign_log: str = ""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -51,20 +54,21 @@ class ManifestCheck:
         return tuple(sorted(self.listed - self.present))
 
 
-def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | None:
-    """Compare a MANIFEST with OPTIONS and SST files; ``None`` if they cannot be parsed: RocksDB reports why."""
+def check_manifest(path: Path, state: DatabaseState | None, *, written_here_last: bool = False) -> ManifestCheck | None:
+    """Compare a MANIFEST with OPTIONS, SST files and logs; ``None`` if they cannot be parsed: RocksDB reports why."""
     try:
         name, data = current_manifest(path)
         manifest = read_manifest(data)
         present = data_files_in(path)
         families = families_in(newest_options(path))
+        foreign = _foreign_log(path, manifest, has_logs=written_here_last)
     except (OSError, ValueError):
         return None
     named = frozenset(manifest.names)
     unnamed = () if state is None else tuple(file for file in sorted(present - named) if sst_format(path / file))
     lost_end = "" if state is None else _lost_end(manifest, data, families, unnamed, state)
     flushed = manifest.flushed_since(name, OFFSETS_COLUMN_FAMILY)
-    return ManifestCheck(named, present, _blobs_damaged(path, manifest), flushed, unnamed, lost_end)
+    return ManifestCheck(named, present, _blobs_damaged(path, manifest), flushed, unnamed, lost_end, foreign)
 
 
 def why_flush_lost(
@@ -115,6 +119,28 @@ def _lost_end(
             f"it has neither status nor offset, and does not name {shortened_list(unnamed, _NAMED)}, which RocksDB "
             "deletes when it opens the database"
         )
+    return ""
+
+
+def _foreign_log(path: Path, manifest: Manifest, *, has_logs: bool) -> str:
+    """Why a log is not this database's; empty if nothing indicates that.
+
+    RocksDB replays a log whatever its sequence numbers are, except for rows of families that it does not know. Rows of
+    a log from which nothing was flushed are younger than those in SST files, but for ingested files: only this library
+    ingests files and leaves rows in a log (``has_logs``). Kafka Streams writes no row to a log.
+    """
+    for log in sorted(log for log in path.glob("*.log") if log.stem.isdigit() and int(log.stem) >= manifest.log):
+        with log.open("rb") as file:
+            data = file.read(_LOG_BYTES)
+        families, first = families_of_log(data), first_sequence(data)
+        if unknown := sorted(number for number in families if number > manifest.greatest_family):
+            if len(unknown) < len(families):
+                return f"{log.name} has rows of the column family {unknown[0]}, which its MANIFEST does not have"
+        elif families and first is not None and first <= manifest.last_flushed and not has_logs:
+            return (
+                f"{log.name} begins at the sequence number {first}, and its SST files have rows up to "
+                f"{manifest.last_flushed}"
+            )
     return ""
 
 

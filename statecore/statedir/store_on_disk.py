@@ -128,15 +128,19 @@ def read_database(
     refused = damage is not None
     try:
         state = read(path)
+        _ = state.position  # Kafka Streams decodes it at every start
     except Corrupted as error:
         damage, opens = damage or error, False
         if why := files_elsewhere(path):
             damage, refused = not_readable_here(f"{path} cannot be opened: {why}", path), False
     checked = None
     if manifests and _is_quiet(path, before):
-        checked = check_manifest(path, state if damage is None else None)
+        known = state if damage is None else None
+        checked = check_manifest(path, known, written_here_last=guard.written_here_last)
         if checked is not None and checked.lost_end:
             damage = _lost_end(path, checked.lost_end)
+        elif checked is not None and checked.foreign_log and damage is None:
+            damage = _foreign_log(path, checked.foreign_log)
     return DatabaseOnDisk(path, state, guard.written_here_last, damage, opens, refused, checked)
 
 
@@ -159,5 +163,15 @@ def _lost_end(path: Path, why: str) -> Corrupted:
         f"The database at {path} has lost the end of its MANIFEST: {why}.",
         code="database-damaged",
         action="Rebuild the store from its changelog; without one, put a copy of its directory back.",
+        store_path=str(path),
+    )
+
+
+def _foreign_log(path: Path, why: str) -> Corrupted:
+    return Corrupted(
+        f"The database at {path} has the log of another one, which RocksDB would replay: {why}.",
+        code="database-damaged",
+        action="Move the log away if nothing but Kafka Streams wrote to the database, which writes none; else rebuild "
+        "the store from its changelog.",
         store_path=str(path),
     )

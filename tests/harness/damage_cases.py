@@ -40,6 +40,7 @@ from tests.harness.damage_functions import (
     manifest_of,
     offsets_of,
     put,
+    put_foreign_log,
     segments_of,
     set_status,
     tables_of,
@@ -93,6 +94,24 @@ def _older_segment_behind(application: Path) -> None:
     change_offsets(segments_of(application, WINDOWS)[0], lambda offset: offset - 2)
 
 
+def _rename_segment(application: Path, by_ms: int) -> None:
+    """Renames the newest segment of a window store; an earlier name is one that none has."""
+    newest = segments_of(application, WINDOWS)[-1]
+    store, _, start = newest.name.rpartition(".")
+    newest.rename(newest.with_name(f"{store}.{int(start) + by_ms}"))
+
+
+def _copy_segment(application: Path) -> None:
+    """Puts the newest segment of a window store in the place of the oldest, too."""
+    oldest, *_, newest = segments_of(application, WINDOWS)
+    shutil.rmtree(oldest)
+    shutil.copytree(newest, oldest)
+
+
+def _put_short(database: Path, key: bytes = b"zz", value: bytes = b"short") -> None:
+    put(database, "keyValueWithTimestamp", key, value)
+
+
 def _old_times(application: Path) -> None:
     before = (application / TASK).stat().st_mtime - 30 * _DAY
     os.utime(application / TASK, (before, before))
@@ -122,6 +141,10 @@ def _of_another_engine(application: Path) -> None:
 def _copied_over(application: Path) -> None:
     shutil.rmtree(application / TASK)
     shutil.copytree(application / f"{TASK[:-1]}{1 - int(TASK[-1])}", application / TASK)
+
+
+def _position_file_garbage(application: Path) -> None:
+    (application / TASK / f"{PLAIN}.position").write_bytes(b"\0\xffnot a position\n")
 
 
 def _set_aside(application: Path) -> None:
@@ -172,8 +195,11 @@ def _each(*names: str) -> Callable[[Path], None]:
     return remove
 
 
+_MISPLACED, _MALFORMED = ("segment-misplaced",), ("rows-malformed",)
+_NO_SEGMENT = frozenset({"segment-missing"})
 _OFFSET_LOST = frozenset({"offset-missing", "store-not-closed"})
 _SCAN, _SPEC, _BROKERS, _CLEANUP = (frozenset({name}) for name in ("scan", "spec", "brokers", "cleanup"))
+_SPEC_SCAN = _SPEC | _SCAN
 
 
 def _of_files() -> dict[str, Damage]:
@@ -209,6 +235,8 @@ def _of_files() -> dict[str, Damage]:
         "current-empty": Damage(_to_database(lambda path: cut(path / "CURRENT", 0)), unreadable),
         "current-missing": Damage(_to_database(_each("CURRENT")), ("current-missing",)),
         "current-of-segment-missing": Damage(_to_database(_each("CURRENT"), WINDOWS), ("current-missing",)),
+        "log-of-another": Damage(_to_database(put_foreign_log, PLAIN), ("log-foreign",)),
+        "log-of-another-in-segment": Damage(_to_database(put_foreign_log, WINDOWS), ("log-foreign",), EXACTLY_ONCE),
         "options-missing": Damage(_to_database(_each("OPTIONS-*")), ()),
         "files-set-aside": Damage(_set_aside, ("files-set-aside",)),
     }
@@ -244,6 +272,17 @@ def _of_bookkeeping() -> dict[str, Damage]:
             ("segment-missing",),
             EXACTLY_ONCE,
         ),
+        "segment-renamed": Damage(partial(_rename_segment, by_ms=-600_000), _MISPLACED, needs=_SPEC),
+        "segment-renamed-to-a-later-time": Damage(partial(_rename_segment, by_ms=600_000), _MISPLACED, needs=_SPEC),
+        "segment-renamed-between-intervals": Damage(partial(_rename_segment, by_ms=1), _MISPLACED, needs=_SPEC),
+        "segment-copied-over-another": Damage(_copy_segment, _MISPLACED),
+        "key-too-short": Damage(_to_database(partial(_put_short, key=b"short"), WINDOWS), _MALFORMED, needs=_SPEC_SCAN),
+        "value-too-short": Damage(_to_database(_put_short), _MALFORMED, needs=_SCAN),
+        "key-of-another-segment": Damage(
+            _to_database(partial(_put_short, key=b"k" + bytes(12), value=bytes(9)), WINDOWS),
+            _MISPLACED,
+            needs=_SPEC_SCAN,
+        ),
         "global-offset-unknown": Damage(
             in_global(_offset(lambda _: _UNKNOWN)), ("global-offset-unknown",), task="global"
         ),
@@ -255,6 +294,9 @@ def _of_bookkeeping() -> dict[str, Damage]:
         ),
         "half-migrated": Damage(
             partial(make_older, with_checkpoint=True), ("half-migrated",), also=frozenset({"older-release"})
+        ),
+        "position-garbage": Damage(
+            _to_database(lambda path: put(path, OFFSETS, b"position", b"\7garbage")), ("database-unreadable",)
         ),
         "data-family-missing": Damage(
             _to_database(lambda path: drop_family(path, "keyValueWithTimestamp")),
@@ -284,7 +326,7 @@ def _of_surroundings() -> dict[str, Damage]:
         "checkpoint-behind": Damage(lambda path: _checkpoint(path, lambda offset: offset - 2), ("checkpoint-behind",)),
         "checkpoint-ahead": Damage(lambda path: _checkpoint(path, lambda offset: offset + 2), ("checkpoint-ahead",)),
         "rows-after-checkpoint": Damage(
-            _flushed_later, ("rows-after-checkpoint",), OLDER, also=frozenset({"older-release", "segment-missing"})
+            _flushed_later, ("rows-after-checkpoint",), OLDER, also=frozenset({"older-release", *_NO_SEGMENT})
         ),
         "checkpoint-stray": Damage(
             lambda path: write_checkpoint(path / TASK / ".checkpoint", {"nobody-changelog-0": 3}),
@@ -311,6 +353,10 @@ def _of_surroundings() -> dict[str, Damage]:
         ),
         "position-left": Damage(
             lambda path: write_checkpoint(path / TASK / f"{PLAIN}.position", {"in-0": 3}), ("position-leftover",)
+        ),
+        "position-file-garbage": Damage(_position_file_garbage, ("checkpoint-unreadable",)),
+        "position-file-garbage-of-older": Damage(
+            _position_file_garbage, ("checkpoint-unreadable",), OLDER, also=frozenset({"older-release", *_NO_SEGMENT})
         ),
         "foreign-file": Damage(_to_database(lambda path: (path / "notes.txt").write_text("{}")), ("foreign-file",)),
         "modes-of-table": Damage(_not_for_root(_to_table(lambda path: path.chmod(0))), ("rights",)),

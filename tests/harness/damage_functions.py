@@ -6,6 +6,7 @@ the damages that a doctor must find is in ``tests.harness.damage_cases``.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +121,19 @@ def cut_manifest(database: Path, *, all_files: bool = False, between: bool = Fal
         length = read_manifest(data[:length]).valid_bytes
     manifest.write_bytes(data[:length])
     return length
+
+
+def put_foreign_log(database: Path) -> None:
+    """Puts rows of another database in the place of the log, which Kafka Streams leaves empty."""
+    with tempfile.TemporaryDirectory() as other:
+        opened = Rdict(other, _options())
+        opened[b"foreign"] = b"from another database"
+        opened.flush_wal(True)
+        (log,) = Path(other).glob("*.log")
+        content = log.read_bytes()
+        opened.close()
+    (own,) = database.glob("*.log")
+    own.write_bytes(content)
 
 
 # Rows and families, through RocksDB.

@@ -173,6 +173,18 @@ def _another_tasks(copies: Copies, case: Case) -> None:
     shutil.copytree(other, copies.application / case.task / "rocksdb" / case.store)
 
 
+def _segment_copied(copies: Copies, case: Case) -> None:
+    """The newest segment is in the place of the oldest, too."""
+    oldest, *_, newest = damage_functions.segments_of(copies.application, case.store, case.task)
+    shutil.rmtree(oldest)
+    shutil.copytree(newest, oldest)
+
+
+def _short_value(database: Path) -> None:
+    key, _ = read_database(database)["keyValueWithTimestamp"][0]
+    damage_functions.put(database, "keyValueWithTimestamp", key, b"short")
+
+
 def _rows_set_aside(copies: Copies, case: Case) -> None:
     """The newest rows are in ``lost/`` alone, and the offset says that the store has them."""
     database = case.database(copies)
@@ -228,6 +240,9 @@ _open = _to_database(lambda database: damage_functions.set_status(database, 1))
 FAILS, LIES, RESTORES, WIPED = Wrong.FAILS, Wrong.LIES, Wrong.RESTORES, Wrong.WIPED
 CASES = (
     Case("segments-disagree", ALOS, "0_0", WINDOWS, _older_database, LIES, left_to_restore=4),
+    Case("segment-misplaced", ALOS, "0_1", WINDOWS, _segment_copied, LIES),
+    Case("rows-malformed", ALOS, "0_2", WINDOWS, _to_database(_short_value), LIES),
+    Case("log-foreign", ALOS, "0_0", PLAIN, _to_database(damage_functions.put_foreign_log), LIES),
     Case("files-set-aside", ALOS, "0_0", STAMPED, _rows_set_aside, LIES),
     Case("offset-foreign", ALOS, "0_2", STAMPED, _another_tasks, Wrong.MIXES),
     Case("checkpoint-ahead", ALOS, "0_1", PLAIN, _newer_checkpoint, LIES, left_to_restore=4),

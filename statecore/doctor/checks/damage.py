@@ -26,6 +26,14 @@ def check_damage(store: StoreView, task: TaskView, context: CheckContext) -> lis
             found.append(_manifest(store, one, Severity.LOSS, what))
         elif one.unnamed:
             found.append(_unnamed(store, one))
+        if one.foreign_log and not store.in_use:
+            what = f"{_segment(store, one)}a log of another database, which RocksDB replays: {one.foreign_log}"
+            segment = one.name if store.segmented else ""
+            found.append(
+                store_finding(store, "log-foreign", Severity.LOSS, what, repair=Repair.REBUILD, segment=segment)
+            )
+        if one.short_rows and not one.broken:
+            found.append(_short_rows(store, one))
         if one.lost and store.holder is None:  # its process deletes them at its close if no row is missing
             found.append(_lost_files(store, one))
     return found
@@ -69,6 +77,20 @@ def _broken(store: StoreView, database: DatabaseView) -> Finding:
         damage=database.error == Corrupted.__name__,
         error=database.error,
     )
+
+
+def _short_rows(store: StoreView, database: DatabaseView) -> Finding:
+    what = (
+        f"{_segment(store, database)}{number_of(database.short_rows, 'row')} at least too short for a {store.kind} "
+        f"store (key {database.wrong_key[:_KEY_BYTES].hex() or 'empty'})"
+    )
+    segment = database.name if store.segmented else ""
+    return store_finding(
+        store, "rows-malformed", Severity.LOSS, what, repair=Repair.REBUILD, segment=segment, rows=database.short_rows
+    )
+
+
+_KEY_BYTES = 32
 
 
 def _segment(store: StoreView, database: DatabaseView) -> str:

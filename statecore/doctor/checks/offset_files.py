@@ -44,13 +44,13 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
         overruled = migrated(task.checkpoint.offsets)
         counted = {part: offset for part, offset in file.offsets.items() if part not in overruled}
         found += _conflicting_offsets(store, counted, task, store_checkpoint_file(store.store))
-    if store.store in task.positions and store.keeps_offsets_inside:
+    if store.store in task.positions:
         name, read = position_file(store.store), task.positions[store.store]
-        if read.unreadable:
+        if read.unreadable:  # every release reads it at a start
             what = f"has a {name} that cannot be read: {read.unreadable}"
             repair = Repair.MOVE_ASIDE if read.damaged else None
             found.append(store_finding(store, "checkpoint-unreadable", Severity.ERROR, what, repair=repair, file=name))
-        else:
+        elif store.keeps_offsets_inside:
             what = "has a .position file of 4.2 or older, which is merged into its position at every start"
             found.append(
                 store_finding(

@@ -1,8 +1,9 @@
-"""Checks that the segments of a store have the same offset, and that there is one."""
+"""Checks that a store has segments, that they have the same offset, and the rows of their time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
@@ -11,6 +12,8 @@ from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import is_topic_name
+from statecore.spec.model import segment_interval_of
+from statecore.words import number_of
 
 
 def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
@@ -21,7 +24,9 @@ def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> l
         return _without_segments(store, task, context)
     found = [_stray(store, context)] if store.strays else []
     # A grace buffer has one segment, and its offset in a file.
-    return found + (_disagreeing(store, context) if store.kind.manages_offsets else [])
+    if store.kind.manages_offsets:
+        found += [*_disagreeing(store, context), *_misplaced(store)]
+    return found
 
 
 def _stray(store: StoreView, context: CheckContext) -> Finding:
@@ -98,6 +103,42 @@ def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
             )
         )
     return found
+
+
+def _misplaced(store: StoreView) -> list[Finding]:
+    """Segments under the name of another time: moved, or copied; Kafka Streams looks for a row only by its time."""
+    declared = store.declared
+    interval = None if declared is None else segment_interval_of(replace(declared, kind=store.kind))
+    why: dict[str, str] = {}
+    for one in store.databases:
+        if one.rows_outside:
+            why[one.name] = f"has {number_of(one.rows_outside, 'row')} at least of a time that is not in its interval"
+        elif interval and one.start is not None and one.start % interval:
+            why[one.name] = f"begins at no multiple of the interval of {interval} ms, so that it is never opened"
+    for copies in _copies(store.databases):
+        if not any(name in why for name in copies):
+            why[copies[0]] = f"is the same database as {_names(copies[1:])}, so that the rows of one of them are gone"
+    return [
+        store_finding(
+            store,
+            "segment-misplaced",
+            Severity.LOSS,
+            f"{name} {what}",
+            repair=Repair.REBUILD,
+            segment=name,
+            interval_ms=interval,
+        )
+        for name, what in why.items()
+    ]
+
+
+def _copies(databases: Sequence[DatabaseView]) -> list[list[str]]:
+    """Names of databases with one identity, which RocksDB draws at random when it creates a database."""
+    by_identity: dict[str, list[str]] = {}
+    for one in databases:
+        if one.identity:
+            by_identity.setdefault(one.identity, []).append(one.name)
+    return [names for names in by_identity.values() if len(names) > 1]
 
 
 def _is_flushed_since_close(one: DatabaseView, context: CheckContext) -> bool:

@@ -28,8 +28,10 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import TerminalProgress
 from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import read_spec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.lock_holder import Holder
+from tests.harness.damage_functions import edited
 from tests.harness.raising import raises
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.scripted import CLOSE, ScriptedBrokers, part
@@ -71,6 +73,13 @@ def inspected(tmp_path: Path, **changes: Any) -> Inspection:
 def looked(tmp_path: Path, brokers: ScriptedBrokers, **how: Any) -> TopicsInspection:
     inspection = inspected(tmp_path, **how.pop("inspection", {}))
     return inspect_topics(inspection, brokers.address, **{"timeout": 60.0, "clock": lambda: NOW, **how})
+
+
+def differing(found: TopicsInspection) -> list[int]:
+    """Offsets of the records from which rows differ, of the only finding there may be."""
+    assert found.undecided == ()
+    assert [one.code for one in found.findings] in ([], ["rows-differ"])
+    return [offset for one in found.findings for offset in one.evidence["differing_offsets"]]
 
 
 def log(*values: tuple[int, bytes, bytes | None]) -> list[bytes]:
@@ -171,9 +180,7 @@ def test_a_store_that_lost_its_last_updates_is_of_no_other_log(tmp_path: Path, b
     lost = [(100 + n, b"new-%d" % n, b"v") for n in range(100)]
     written(tmp_path, 199, rows=sorted((key, value) for _, key, value in older))
     brokers.add(TOPIC, [part(log(*older, *lost))])
-    findings, (undecided,) = looked(tmp_path, brokers)
-    assert findings == ()
-    assert "statecore diff" in undecided
+    assert differing(looked(tmp_path, brokers)) == list(range(184, 200))
 
 
 def test_many_keys_are_looked_up_in_another_long_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -197,10 +204,56 @@ def test_an_offset_that_a_file_overrules_is_not_that_of_the_rows(tmp_path: Path,
 def test_one_row_that_matches_the_log_prevents_a_finding(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path)
     brokers.add(TOPIC, [part([*OTHER[:4], *WHOLE[4:]])])
+    assert differing(looked(tmp_path, brokers)) == [0, 1, 2, 3]
+
+
+def test_a_changed_value_is_found_unless_a_later_record_may_explain_it(
+    tmp_path: Path, brokers: ScriptedBrokers
+) -> None:
+    written(tmp_path, rows=[*SAME[:4], (b"k4", b"changed")])
+    brokers.add(TOPIC, [part(WHOLE)])
+    assert differing(looked(tmp_path, brokers)) == [4]
+    brokers.add(TOPIC, [part([*WHOLE, *log((9, b"other", b"v"))])])  # a delete of k4 may have been compacted away
     findings, (undecided,) = looked(tmp_path, brokers)
     assert findings == ()
     assert "statecore diff" in undecided
     assert undecided.endswith("s of 0_0.")
+
+
+@pytest.mark.parametrize(
+    ("starts", "stream_time", "found"),
+    [
+        ((0, 60_000, 120_000), 120_000, []),
+        ((0, 120_000), 120_000, [1]),  # a segment is gone
+        ((60_000, 120_000), 120_000, [0]),
+        ((0, 60_000), 120_000, list(range(3, 19))),  # the newest
+        ((120_000,), 120_000, [0, 1]),
+        ((60_000, 120_000, 180_000), 180_000, []),  # the first has expired
+        ((120_000, 180_000), 180_000, [1]),
+    ],
+)
+def test_a_segment_that_is_gone_is_found_by_the_records_of_its_time(
+    tmp_path: Path, brokers: ScriptedBrokers, starts: Sequence[int], stream_time: int, found: Sequence[int]
+) -> None:
+    spec = read_spec(
+        "application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        "subtopologies: {0: {stores: {s: {kind: window, retention: 2m}}}}\n"
+    )
+    keys = [b"k" + time.to_bytes(8) + bytes(4) for time in range(0, stream_time + 1, 60_000)]
+    last = len(keys) - 1
+    for start in starts:
+        rows = [(keys[start // 60_000], b"v")]
+        write_database(tmp_path / f"app/0_0/s/s.{start}", {"default": rows, "offsets": offsets(TOPIC, 0, last + 16)})
+    newest = [b"n%02d" % n + stream_time.to_bytes(8) + bytes(4) for n in range(16)]  # all that is looked up of the log
+    if stream_time in starts:
+        with edited(tmp_path / f"app/0_0/s/s.{stream_time}") as opened:
+            for key in newest:
+                opened[key] = b"v"
+    records = [(n, key, b"v") for n, key in enumerate([*keys, *newest])]
+    brokers.add(TOPIC, [part(log(*records))])
+    inspection = inspect(StateDirectory(tmp_path, "app"), spec=spec)
+    seen = differing(inspect_topics(inspection, brokers.address, spec=spec, timeout=60.0, clock=lambda: NOW))
+    assert seen == found
 
 
 def test_rows_ahead_of_the_offset_are_of_the_same_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -219,9 +272,7 @@ def test_a_store_without_rows_lost_them_and_is_of_no_other_log(tmp_path: Path, b
     assert "its kind" in undecided
     (store,) = inspected(tmp_path).stores
     known = {"stores": (replace(store, kind=StoreKind.KEY_VALUE),)}
-    findings, (undecided,) = looked(tmp_path, brokers, inspection=known)
-    assert findings == ()
-    assert "statecore diff" in undecided
+    assert differing(looked(tmp_path, brokers, inspection=known)) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from statecore.formats.rocksdb_log import LiveFile, read_manifest
+import pytest
+
+from statecore.formats.rocksdb_log import LiveFile, families_of_log, read_manifest
 
 
 def varint(number: int) -> bytes:
@@ -31,9 +33,17 @@ def deleted(number: int, level: int = 0) -> bytes:
     return varint(6) + varint(level) + varint(number)
 
 
+def record(edit: bytes) -> bytes:
+    return struct.pack("<IHB", 0, len(edit), 1) + edit
+
+
 def files(edits: Sequence[bytes]) -> dict[int, LiveFile]:
-    records = [struct.pack("<IHB", 0, len(edit), 1) + edit for edit in edits]
-    return dict(read_manifest(b"".join(records)).files)
+    return dict(read_manifest(b"".join(map(record, edits))).files)
+
+
+def of_group(edit: bytes, left: int) -> bytes:
+    """``kInAtomicGroup``: how many edits of the group are still to come."""
+    return edit + varint(300) + varint(left)
 
 
 def times(*edits: bytes) -> dict[int, tuple[int, bool]]:
@@ -64,3 +74,28 @@ def test_records_of_blob_files_are_skipped() -> None:
     blob = varint(400) + varint(9) + varint(70) + varint(4711) + sized(b"") + sized(b"") + b"\0"
     garbage = varint(401) + varint(9) + varint(3) + varint(200) + b"\0"
     assert times(added(7, 100) + blob, garbage + added(8, 200)) == {7: (100, True), 8: (200, True)}
+
+
+def test_a_group_of_edits_counts_when_it_is_whole() -> None:
+    """``AtomicGroupReadBuffer`` (``db/version_edit_handler.cc``) holds its edits back until the last one."""
+    edits = [added(7, 100), of_group(added(8, 200), 2), of_group(added(9, 200), 1), of_group(added(10, 200), 0)]
+    records = [record(edit) for edit in edits]
+    read = [read_manifest(b"".join(records[:count])) for count in range(1, 5)]
+    assert [sorted(one.files) for one in read] == [[7], [7], [7], [7, 8, 9, 10]]
+    assert [one.missing_edits for one in read] == [0, 2, 1, 0]
+    assert [one.last_sequence for one in read] == [7, 7, 7, 10]
+    assert read[2].valid_bytes == len(b"".join(records[:3]))
+
+
+def test_an_edit_within_the_group_of_others_is_unknown_content() -> None:
+    with pytest.raises(ValueError, match="atomic group"):
+        files([of_group(added(8, 200), 1), added(9, 200)])
+
+
+def test_a_log_says_of_which_families_its_rows_are() -> None:
+    batch = struct.pack("<QI", 5, 4) + b"\1" + sized(b"k") + sized(b"v") + b"\5\7" + sized(b"k") + sized(b"v")
+    batch += b"\3" + sized(b"data of no row") + b"\0" + sized(b"k")
+    assert families_of_log(record(batch)) == {0, 7}
+    assert families_of_log(record(batch)[:-1]) == frozenset(), "half a record is none"
+    assert families_of_log(record(batch + b"\x63" + sized(b"unknown") + b"\5\11")) == {0, 7}
+    assert families_of_log(b"") == frozenset()
