@@ -121,6 +121,10 @@ def without_known_global_stores(
     return [copy for copy in copies if copy.selected.task != GLOBAL or not is_known(copy)]
 
 
+GLOBAL_TASKS = (GLOBAL,)
+"""The task for which :func:`furthest_global_stores` is."""
+
+
 def furthest_global_stores(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
     """Combines the global stores of a backup with those that another instance has published since it began."""
     there = {store.store: store for store in theirs.stores}

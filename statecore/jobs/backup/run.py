@@ -18,18 +18,15 @@ once. If nothing has changed since the newest snapshot, no new one is published.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from statecore.formats.releases import GLOBAL
 from statecore.jobs.backup.changed_files import refuse_changed
-from statecore.jobs.backup.changelog_check import Logs, check_changelogs
-from statecore.jobs.backup.copies import StoreCopy
+from statecore.jobs.backup.changelog_check import check_changelogs
 from statecore.jobs.backup.files import hashed_files, upload_files
-from statecore.jobs.backup.link import LinkedStores, link_stores
+from statecore.jobs.backup.link import link_stores
 from statecore.jobs.backup.newest_snapshot import (
-    NewestSnapshot,
+    GLOBAL_TASKS,
     furthest_global_stores,
     is_unchanged,
     read_newest,
@@ -81,7 +78,10 @@ class _Backup(Job):
             with self.phase("check"):
                 logs = check_changelogs(self, linked.copies)
             newest = read_newest(self.repository, linked.tasks)
-            copies = self._without_known_global_stores(linked, logs, newest)
+            copies = without_known_global_stores(linked.copies, logs.ends, linked.listed, newest)
+            if kept := sorted({copy.key[1] for copy in linked.copies} - {copy.key[1] for copy in copies}):
+                self.notes.append(f"Global stores stay as in the newest snapshot, which is as far: {', '.join(kept)}.")
+                self.say(self.notes[-1])
             if self.request.plan_only:
                 stores = planned_stores(copies, logs, linked.listed, newest)
                 return backup_report(self, BackupOutcome.PLANNED, linked, stores=stores, notes=self.notes)
@@ -116,7 +116,7 @@ class _Backup(Job):
             else:
                 with self.phase("publish"):
                     published = publication.publish(
-                        manifests, drops_other_tasks=whole, rebase=furthest_global_stores, rebased_tasks=[GLOBAL]
+                        manifests, drops_other_tasks=whole, rebase=furthest_global_stores, rebased_tasks=GLOBAL_TASKS
                     )
                 if published is not None:
                     for warning in published.warnings:
@@ -135,17 +135,6 @@ class _Backup(Job):
                 put_bytes=sum(uploaded.new.values()),
                 notes=self.notes,
             )
-
-    def _without_known_global_stores(
-        self, linked: LinkedStores, logs: Logs, newest: NewestSnapshot
-    ) -> Sequence[StoreCopy]:
-        """The copies to publish, with a note on global stores that stay as they are in the newest snapshot."""
-        copies = without_known_global_stores(linked.copies, logs.ends, linked.listed, newest)
-        if kept := sorted({copy.key[1] for copy in linked.copies} - {copy.key[1] for copy in copies}):
-            note = f"Global stores stay as in the newest snapshot, which is as far: {', '.join(kept)}."
-            self.notes.append(note)
-            self.say(note)
-        return copies
 
     def _warn(self, note: str) -> None:
         self.notes.append(WARNING + note)
