@@ -37,6 +37,7 @@ from tests.harness.damage_functions import (
     write_checkpoint,
 )
 from tests.harness.directory import files
+from tests.harness.fed_application import eventually
 from tests.harness.feeds import EVENTS, MINUTE, TABLE, Portion
 from tests.harness.fleet import NEWEST
 from tests.harness.kinds import KindCase, KindsApplication
@@ -369,8 +370,10 @@ def test_an_open_segment_after_a_closed_one_prevents_the_start_and_every_task_is
     world = _closed(broker, jvm, application_id, state_dir, 2)
     _open(WINDOW, -1)(Task(world.directory, 0))
     assert _wiped_for_promotion(world) == _wiped_for_doctor(world) == {CASES[0].name}
+    application = world.application()
     with pytest.raises(StreamsFailed):
-        world.application().start()
+        application.start()
+    assert eventually(lambda: application.state, "ERROR") == "ERROR"  # in PENDING_ERROR it still deletes
     assert not [name for name in files(world.directory) if name.startswith("0_")]
 
 
