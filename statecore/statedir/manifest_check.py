@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Corrupted
+from statecore.filesystem import open_regular
 from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import Manifest, families_of_log, first_sequence, read_manifest
 from statecore.formats.topic_partition import TopicPartition
@@ -129,8 +130,9 @@ def _foreign_log(path: Path, manifest: Manifest, *, has_logs: bool) -> str:
     a log from which nothing was flushed are younger than those in SST files, but for ingested files: only this library
     ingests files and leaves rows in a log (``has_logs``). Kafka Streams writes no row to a log.
     """
-    for log in sorted(log for log in path.glob("*.log") if log.stem.isdigit() and int(log.stem) >= manifest.log):
-        with log.open("rb") as file:
+    logs = (log for log in path.glob("*.log") if log.stem.isdigit() and log.is_file())
+    for log in sorted(log for log in logs if int(log.stem) >= manifest.log):
+        with open_regular(log) as file:
             data = file.read(_LOG_BYTES)
         families, first = families_of_log(data), first_sequence(data)
         if unknown := sorted(number for number in families if number > manifest.greatest_family):
