@@ -1,7 +1,7 @@
 """Settings of a site, from environment variables; reads neither Airflow's database nor the disk.
 
 Dag files are parsed repeatedly, so their defaults must come neither from Airflow Variables nor from files. The
-variables:
+variables, but for ``STATECORE_SPARK_JOBS``, which the Dag files read themselves:
 
 ===============================  =================================================================================
 variable                         meaning
@@ -17,7 +17,6 @@ variable                         meaning
                                  worker
 ``STATECORE_REPORTS``            directory of the reports; default ``$AIRFLOW_HOME/statecore/reports``. Written by the
                                  tasks that run jobs, read by the API server for the UI page: one shared directory
-``STATECORE_SPARK_JOBS``         directory of the programs that Spark runs; default ``spark_jobs`` beside ``dags``
 ``STATECORE_SPARK_CONN``         connection id of the Spark master; default ``spark_default``
 ``STATECORE_KAFKA_CONN``         connection id with the Kafka credentials of applications that have no connection of
                                  their own (``credentials.py``)

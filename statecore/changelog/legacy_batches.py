@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from statecore.changelog.codecs import DecompressionFailed, Scratch
 from statecore.changelog.model import CODEC_BITS
@@ -39,7 +39,8 @@ class MalformedMessage(Exception):
         self.offset, self.what = offset, what
 
 
-class _Message(NamedTuple):
+@dataclass(frozen=True)
+class _Message:
     offset: int
     timestamp: int
     key: bytes | None
@@ -130,7 +131,7 @@ def _messages(outer: _Message) -> Iterator[_Message]:
     base = outer.offset - found[-1].offset if found and outer.magic == 1 else 0
     for inner in found:
         timestamp = outer.timestamp if outer.attributes & _APPEND_TIME else inner.timestamp
-        yield inner._replace(offset=base + inner.offset, timestamp=timestamp)
+        yield replace(inner, offset=base + inner.offset, timestamp=timestamp)
 
 
 def _batch(messages: list[_Message]) -> bytes:

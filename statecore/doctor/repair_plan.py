@@ -18,7 +18,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec
@@ -103,7 +103,7 @@ def plan_repairs(
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store and one.task}
     merging = {view.task for key, view in views.items() if key not in rebuilt and _has_offset_only_in_checkpoint(view)}
     # A restore refuses a partition that the topic does not have, when others are rebuilt already.
-    without_partition = {one.task for one in every if one.code == "partition-unknown"}
+    without_partition = {one.task for one in every if one.code == "partition-unknown" and one.task != GLOBAL}
     possible = {
         (task, store)
         for task, store in rebuilt

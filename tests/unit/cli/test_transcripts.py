@@ -192,6 +192,8 @@ def test_diff(transcript: Transcript, root: Path) -> None:
 class AnsweringCluster(FakeCluster):
     """Takes the place of a connection to a cluster."""
 
+    addresses = ("localhost:9092",)
+
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__(TOPICS)
 

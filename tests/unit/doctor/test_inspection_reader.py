@@ -43,14 +43,14 @@ def test_a_task_deleted_during_the_inspection_is_no_finding(tmp_path, monkeypatc
 
 
 def test_an_unreadable_work_directory_is_reported_and_no_finding(tmp_path, monkeypatch):
-    read = Path.read_bytes
+    opened = os.open
 
-    def refused(path: Path) -> bytes:
-        if path.name == JOURNAL:
+    def refused(path, *how, **more):
+        if Path(path).name == JOURNAL:
             raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
+        return opened(path, *how, **more)
 
-    monkeypatch.setattr(Path, "read_bytes", refused)
+    monkeypatch.setattr(os, "open", refused)
     with raises(Invalid, "permission-denied"):
         examined(unpacked(AT_LEAST_ONCE, tmp_path), AT_LEAST_ONCE)
 

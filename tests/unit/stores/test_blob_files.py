@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from statecore.doctor.database_inspection import InspectionDepth, inspect_database
+from statecore.doctor.row_check import RowCheck
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid
 from statecore.formats.rocksdb_log import Manifest
 from statecore.images.image import build_image
@@ -116,11 +117,11 @@ def test_a_missing_or_truncated_blob_file_is_damage_before_the_open(
 
 @pytest.mark.parametrize(("damage", "cause"), [(lost, "file-missing"), (cut, "database-unreadable")])
 def test_an_inspection_finds_a_missing_blob_file(store: Path, damage: Callable[[Path], None], cause: str) -> None:
-    found = inspect_database(Segment(store, None), None, InspectionDepth())
+    found = inspect_database(Segment(store, None), None, InspectionDepth(), RowCheck(KIND))
     assert found is not None
     assert (found.cause, found.rows) == ("", ROWS - 20)
     damage(store)
-    found = inspect_database(Segment(store, None), None, InspectionDepth(count=False))
+    found = inspect_database(Segment(store, None), None, InspectionDepth(count=False), RowCheck(KIND))
     assert found is not None
     assert (found.cause, found.error) == (cause, "Corrupted")
 
@@ -156,7 +157,7 @@ def test_files_at_unknown_paths_refuse_every_listing(store: Path, tmp_path: Path
     assert not (tmp_path / "moment").exists()
     for file in store.glob("*.sst"):
         file.unlink()
-    found = inspect_database(Segment(store, None), None, InspectionDepth())
+    found = inspect_database(Segment(store, None), None, InspectionDepth(), RowCheck(KIND))
     assert found is not None
     assert found.cause == NOT_READABLE_HERE
 

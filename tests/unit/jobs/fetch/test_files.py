@@ -207,15 +207,15 @@ def test_a_live_file_that_cannot_be_read_is_brought(
     fetch(shop, state_dir)
     whole = fetch(shop, state_dir, replace=True, plan_only=True)
     unreadable = []
-    opened = Path.open
+    opened = os.open
 
-    def fails_once(path: Path, *how: Any, **more: Any) -> Any:
-        if path.suffix == ".sst" and not unreadable:
-            unreadable.append(path.stat().st_size)
+    def fails_once(path: Any, flags: int, *how: Any, **more: Any) -> int:
+        if str(path).endswith(".sst") and not flags & os.O_WRONLY and not unreadable:
+            unreadable.append(Path(path).stat().st_size)
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return opened(path, *how, **more)
+        return opened(path, flags, *how, **more)
 
-    monkeypatch.setattr(Path, "open", fails_once)
+    monkeypatch.setattr(os, "open", fails_once)
     report = fetch(shop, state_dir, replace=True)
     assert report.placed
     assert report.at_hand_bytes == whole.at_hand_bytes - unreadable[0] > 0

@@ -32,7 +32,6 @@ from tests.unit.doctor.stored import offsets, write_database
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
 HOUR = 3_600_000
-WINDOW = b"k" + (5 * HOUR).to_bytes(8) + bytes(4)
 
 
 @pytest.fixture
@@ -49,12 +48,16 @@ def table(task: Path, partition: int, *, name: str = "table", status: int = 0, *
     write_database(task / "rocksdb" / name, {"default": [(b"a", b"1")], "offsets": said, **families})
 
 
+def window(hour: int) -> bytes:
+    return b"k" + (hour * HOUR).to_bytes(8) + bytes(4)
+
+
 def windows(task: Path, at: Mapping[int, int]) -> None:
     """A store of windows, the segment of each hour at an offset."""
     (task / "clicks").mkdir(parents=True)
     for hour, offset in at.items():
         said = offsets("app-clicks-changelog", 0, offset)
-        families = {"default": [], "keyValueWithTimestamp": [(WINDOW, b"12345678v")], "offsets": said}
+        families = {"default": [], "keyValueWithTimestamp": [(window(hour), b"12345678v")], "offsets": said}
         write_database(task / "clicks" / f"clicks.{hour * HOUR}", families)
 
 
@@ -96,7 +99,7 @@ def test_segments_that_disagree_are_lowered_to_the_smallest_offset(application: 
     segments = sorted((application / "0_0" / "clicks").iterdir())
     assert [said(segment) for segment in segments] == [{70}] * 3
     with RocksDBStore(segments[1], StoreKind.TIMESTAMPED_WINDOW, read_only=True) as store:
-        assert list(store.all()) == [(WINDOW, b"12345678v")]
+        assert list(store.all()) == [(window(5), b"12345678v")]
     kept = Path(report.kept) / "0_0" / "clicks"
     assert [said(kept / segment.name) for segment in segments] == [{70}, {99}, {80}]
     assert REPAIR_REPORT.decode(REPAIR_REPORT.encode(report)) == report
