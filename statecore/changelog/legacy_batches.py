@@ -7,7 +7,7 @@ they are retained; a broker returns them unchanged, and Kafka Streams restores t
     time | format 1: i64 timestamp | i32 length, key | i32 length, value       (a length of -1: null)
 
 The value of a compressed message is a sequence of messages. Its offset is that of the last of them; in format 1 theirs
-are relative. Conversion is slow, about a microsecond a record and more, and only where such messages are.
+are relative. Conversion takes about 25 microseconds a record of 100 bytes, and only where such messages are.
 """
 
 from __future__ import annotations
