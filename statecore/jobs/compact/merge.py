@@ -10,7 +10,7 @@ waiting for a repair would gain them nothing.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from statecore.faults import FaultPoints
 from statecore.images.merge_writer import merge_runs
 from statecore.images.model import RunFile
 from statecore.jobs.compact.plan import Merge
+from statecore.jobs.pipeline.batches import batched_by_bytes
 from statecore.jobs.pipeline.run_publisher import ApplicationAddress, Publisher
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, download
@@ -68,9 +69,9 @@ class Merger:
         """Run all merges; every output is durable on return."""
         outputs = self._scratch / "outputs"
         outputs.mkdir()
-        for batch in _batches(merges, self._batch_bytes):
+        for batch in batched_by_bytes(list(enumerate(merges)), lambda task: task[1].bytes, self._batch_bytes):
             inputs = self._scratch / "inputs"
-            usable = self._intact([(number, merges[number]) for number in batch], inputs)
+            usable = self._intact(batch, inputs)
             self._faults.reach("compact.after-download")
             with ThreadPoolExecutor(usable_cores(), "statecore-compact") as pool:
                 work = [pool.submit(_merged, one, inputs, outputs / str(number)) for number, one in usable]
@@ -128,17 +129,3 @@ class Merger:
 def _merged(merge: Merge, inputs: Path, path: Path) -> RunFile | None:
     runs = [RunFile.of(one.run, inputs / FILES / one.run.sha256) for one in merge.inputs]
     return merge_runs(path, runs, keep_tombstones=not merge.is_lowest)
-
-
-def _batches(merges: Sequence[Merge], batch_bytes: int) -> Iterator[list[int]]:
-    """Group merges, by index, into batches of at most so many bytes."""
-    batch: list[int] = []
-    size = 0
-    for number, one in enumerate(merges):
-        if batch and size + one.bytes > batch_bytes:
-            yield batch
-            batch, size = [], 0
-        batch.append(number)
-        size += one.bytes
-    if batch:
-        yield batch

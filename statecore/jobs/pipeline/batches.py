@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from statecore.errors import Retryable
 from statecore.jobs.engine.protocol import Failure, ResultT, TaskT, Workers
@@ -34,6 +34,20 @@ def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> l
 def batched_alone(tasks: Sequence[TaskT], parallelism: int) -> list[list[TaskT]]:
     """Large tasks: a batch each."""
     return batched(tasks, [_BATCH_OFFSETS] * len(tasks), parallelism)
+
+
+def batched_by_bytes(tasks: Iterable[TaskT], bytes_of: Callable[[TaskT], int], most: int) -> Iterator[list[TaskT]]:
+    """Group tasks, in their order, into batches of at most so many bytes, or of one task that has more."""
+    batch: list[TaskT] = []
+    size = 0
+    for task in tasks:
+        if batch and size + bytes_of(task) > most:
+            yield batch
+            batch, size = [], 0
+        batch.append(task)
+        size += bytes_of(task)
+    if batch:
+        yield batch
 
 
 def run_batches(

@@ -7,7 +7,7 @@ deleted, provided that nothing but compaction removes its records. A store for w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,17 +102,3 @@ def plan_whole_logs(
         base_bytes = sum(stored.run.file_bytes for stored in runs)
         logs.append(WholeLog(refused, whole, base_bytes, int(shapes[span.topic_partition].bytes) + base_bytes))
     return logs
-
-
-def batches(logs: Iterable[WholeLog], batch_bytes: int) -> Iterator[list[WholeLog]]:
-    """Group logs into batches of at most so many bytes, or one log that has more."""
-    batch: list[WholeLog] = []
-    size = 0
-    for log in logs:
-        if batch and size + log.bytes > batch_bytes:
-            yield batch
-            batch, size = [], 0
-        batch.append(log)
-        size += log.bytes
-    if batch:
-        yield batch

@@ -26,10 +26,11 @@ from typing import Any
 from statecore.errors import Capacity, Corrupted, Invalid
 from statecore.jobs.bases.base import Key, Refused
 from statecore.jobs.checkpoint.plan import CheckpointPlan
-from statecore.jobs.checkpoint.reconcile.eligible import WholeLog, batches, not_eligible, plan_whole_logs
+from statecore.jobs.checkpoint.reconcile.eligible import WholeLog, not_eligible, plan_whole_logs
 from statecore.jobs.checkpoint.reconcile.store import ReconciledStore, StoreReconciliation
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
+from statecore.jobs.pipeline.batches import batched_by_bytes
 from statecore.jobs.pipeline.read_stage import cluster_settings, read_runs
 from statecore.jobs.pipeline.run_publisher import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import TemporaryPlace
@@ -81,7 +82,7 @@ class Reconciliation:
             engine.start("reconcile", spec) as workers,
             tempfile.TemporaryDirectory(prefix="statecore-reconcile-", ignore_cleanup_errors=True) as scratch,
         ):
-            for batch in batches(logs, self._batch_bytes):
+            for batch in batched_by_bytes(logs, lambda log: log.bytes, self._batch_bytes):
                 self._reconcile_batch(workers, batch, Path(scratch))
             self._publisher.flush()
         self._faults.reach("reconcile.after-files")
