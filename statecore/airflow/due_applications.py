@@ -150,11 +150,10 @@ def _waiting(known: Mapping[str, Freshness], ti: Any, log: DecidingLog) -> dict[
     except Exception as cause:  # a second checkpoint does no harm, and none would
         log.warning("Airflow does not tell which checkpoints wait: %s", cause)
         return {}
-    none = object()
     return {
         name: one.run_id
         for name, one in known.items()
-        if states.get(one.run_id, {}).get(f"{TASK}_{one.map_index}", none) in (None, "scheduled", "queued")
+        if states.get(one.run_id, {}).get(f"{TASK}_{one.map_index}") in ("scheduled", "queued")
     }
 
 

@@ -153,7 +153,7 @@ def newest_of_segments(
     """The last records of the newest keys of each unexpired segment; ``None`` if that exceeds the limits.
 
     Args:
-        stream_time: a time (ms) that the store has seen at least, by its segments.
+        stream_time: the greatest time (ms) that the store may have seen, by its segments.
     """
     batches = _all_of(reader, span, IsolationLevel.READ_COMMITTED, limits)
     if batches is None:

@@ -319,7 +319,8 @@ class _Logs:
             return
         following, newest_start = store.known[partition], max((one.start or 0 for one in store.databases), default=0)
         span = OffsetRange(*partition, log.log_start, following)
-        newest = newest_of_segments(self.reader, span, store.kind, store.segmentation, newest_start, self.limits)
+        stream_time = newest_start + store.segmentation.interval_ms - 1  # at most, lest an expired segment is missed
+        newest = newest_of_segments(self.reader, span, store.kind, store.segmentation, stream_time, self.limits)
         if newest is None:
             self._note_undecided(store, "its log is too long to compare rows of each of its segments")
             return

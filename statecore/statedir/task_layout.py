@@ -145,7 +145,7 @@ def segment_start(name: str, store: str) -> int | None:
     if not text.isascii() or not text.isdigit():
         return None
     if separator in (".", ":"):
-        return int(text)
+        return int(text) if int(text) < 1 << 63 else None
     if separator == "-" and len(text) == 12:
         try:
             return int(datetime.strptime(text, "%Y%m%d%H%M").replace(tzinfo=UTC).timestamp() * 1000)

@@ -109,16 +109,28 @@ def _identities_of(store: StoreSnapshot) -> set[str]:
 
 
 def without_known_global_stores(
-    copies: Sequence[StoreCopy], ends: Mapping[StoreKey, Sequence[StoredEnd]], listed: Files, newest: NewestSnapshot
+    repository: ApplicationRepository,
+    copies: Sequence[StoreCopy],
+    ends: Mapping[StoreKey, Sequence[StoredEnd]],
+    listed: Files,
+    newest: NewestSnapshot,
 ) -> list[StoreCopy]:
-    """The copies without global stores that the newest snapshot has as far; ``listed`` is of a plan."""
+    """The copies without global stores that the newest snapshot has as far, and whole; ``listed`` is of a plan."""
 
     def is_known(copy: StoreCopy) -> bool:
         found = listed.get(copy.key) or listed_files(copy)
         identities = {file.sha256 for files in found.values() for file in files if file.path.name == IDENTITY}
-        return is_as_far(newest.store(copy.key), ends[copy.key], identities)
+        theirs = newest.store(copy.key)
+        return is_as_far(theirs, ends[copy.key], identities) and not _missing(repository, theirs)
 
     return [copy for copy in copies if copy.selected.task != GLOBAL or not is_known(copy)]
+
+
+def _missing(repository: ApplicationRepository, store: StoreSnapshot | None) -> bool:
+    """Whether files of a published store are lost or damaged; then the one of the directory takes its place."""
+    databases = () if store is None else store.databases
+    files = {NamedFile(*one) for database in databases for one in database.extents}
+    return bool(missing_files(repository.blobs, files))
 
 
 GLOBAL_TASKS = (GLOBAL,)

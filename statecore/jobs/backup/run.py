@@ -78,7 +78,7 @@ class _Backup(Job):
             with self.phase("check"):
                 logs = check_changelogs(self, linked.copies)
             newest = read_newest(self.repository, linked.tasks)
-            copies = without_known_global_stores(linked.copies, logs.ends, linked.listed, newest)
+            copies = without_known_global_stores(self.repository, linked.copies, logs.ends, linked.listed, newest)
             if kept := sorted({copy.key[1] for copy in linked.copies} - {copy.key[1] for copy in copies}):
                 self.notes.append(f"Global stores stay as in the newest snapshot, which is as far: {', '.join(kept)}.")
                 self.say(self.notes[-1])

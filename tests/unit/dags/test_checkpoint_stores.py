@@ -142,7 +142,7 @@ def test_each_application_that_is_due_gets_a_task_and_an_event(spark: StubSpark,
 
 @pytest.mark.usefixtures("due")
 @pytest.mark.parametrize(
-    ("state", "mapped"), [("queued", 0), ("scheduled", 0), (None, 0), ("running", 1), ("failed", 1), ("success", 1)]
+    ("state", "mapped"), [("queued", 0), ("scheduled", 0), (None, 1), ("running", 1), ("failed", 1), ("success", 1)]
 )
 def test_an_application_has_one_checkpoint_that_waits(
     spark: StubSpark, repository: str, state: str | None, mapped: int
