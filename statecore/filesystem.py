@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -191,6 +192,16 @@ def write_durably(path: Path, data: bytes) -> None:
             partial.unlink()  # else a full disk stays full
         raise
     sync_file(path.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file atomically, also beside other writers; not durably, for what can be written again."""
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def remove_durably(path: Path) -> None:

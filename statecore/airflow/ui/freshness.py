@@ -11,13 +11,13 @@ An application that could not be checked keeps its last entry, which becomes old
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.documents import DocumentType
 from statecore.errors import Invalid
+from statecore.filesystem import replace_file
 
 FILE = ".checks.json"
 
@@ -72,10 +72,5 @@ def read_checks(directory: Path) -> Mapping[str, Freshness]:
 def record_checks(directory: Path, found: Mapping[str, Freshness], requested: set[str] | None = None) -> None:
     """Write checks over earlier ones, without those of applications outside ``requested``. May raise ``OSError``."""
     kept = {name: one for name, one in read_checks(directory).items() if requested is None or name in requested}
-    partial = directory / f"{FILE}.{uuid.uuid4().hex}.tmp"
     directory.mkdir(parents=True, exist_ok=True)
-    try:
-        partial.write_bytes(_DOCUMENT.encode(_Checks({**kept, **found})))
-        partial.replace(directory / FILE)
-    finally:
-        partial.unlink(missing_ok=True)
+    replace_file(directory / FILE, _DOCUMENT.encode(_Checks({**kept, **found})))

@@ -17,7 +17,6 @@ import logging
 import os
 import re
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from typing import Any
 
 from statecore.documents import DocumentType, Fields, plain
 from statecore.errors import Invalid
+from statecore.filesystem import replace_file
 from statecore.jobs.attempt import Instance
 from statecore.jobs.history.report_head import (
     ReportError,
@@ -332,14 +332,9 @@ def _load(file: Path) -> _Entries | None:
 
 def _save(file: Path, entries: _Entries) -> None:
     """Write an index; if that is not permitted, the next reader reads the reports again."""
-    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
     with suppress(OSError):
-        try:
-            file.parent.mkdir(exist_ok=True)
-            partial.write_bytes(entries.save())
-            partial.replace(file)
-        finally:
-            partial.unlink(missing_ok=True)
+        file.parent.mkdir(exist_ok=True)
+        replace_file(file, entries.save())
 
 
 def reports_directory(environment: Mapping[str, str]) -> Path:
