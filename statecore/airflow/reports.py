@@ -96,7 +96,8 @@ def published(report: Mapping[str, Any]) -> str:
     """The published snapshot of a report, as one line of text."""
     found = report["published"]
     done = "was published by an earlier try" if found.get("earlier") else "published"
-    concurrent = f", {found['beside']} of other jobs were published meanwhile" if found.get("beside") else ""
+    others = found.get("concurrent")
+    concurrent = f", {others} of other jobs were published meanwhile" if others else ""
     return (
         f"snapshot {found['snapshot']} {done} in {report.get('repository')}: {found.get('tasks')} tasks, "
         f"{int(found.get('file_bytes') or 0):,} bytes, {int(found.get('new_bytes') or 0):,} of them new{concurrent}"

@@ -97,11 +97,13 @@ def show_report(report: ReadReport) -> None:
         _table(f"{report.application_id} in {where}", columns, rows, left=left_ones, spare=spare)
     totals, left = report.totals, sum(store.restored_by_kafka_streams for store in report.stores)
     done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
+    if not report.state_dir:
+        done = "published" if report.published else "read"
     is_counted = report.state_dir and all(store.rows >= 0 for store in report.stores)
     counted = f", {totals['rows']:,.0f} rows" if is_counted else ""
     if rows:
         print(
-            f"{done if report.state_dir else 'published'} {number_of(len(rows) - left, 'store partition')}, "
+            f"{done} {number_of(len(rows) - left, 'store partition')}, "
             f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s"
             + (f"; {left} {_RESTORED_BY_STREAMS}" if left else "")
         )

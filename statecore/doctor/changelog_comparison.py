@@ -152,12 +152,16 @@ def newest_of_segments(
 ) -> NewestRecords | None:
     """The last records of the newest keys of each unexpired segment; ``None`` if that exceeds the limits.
 
+    None are returned if a record cannot belong to the kind: its time, and so its segment, is not known.
+
     Args:
         stream_time: the greatest time (ms) that the store may have seen, by its segments.
     """
     batches = _all_of(reader, span, IsolationLevel.READ_COMMITTED, limits)
     if batches is None:
         return None
+    if any(_is_misfit(kind, batch["key"], batch["value"], batch["timestamp"]) for batch in batches):
+        return NewestRecords(())
     times = row_format(kind).times
     of_batch = [times(batch["key"]).tolist() for batch in batches]
     first_live = segmentation.first_live(max((time for of in of_batch for time in of), default=stream_time))
@@ -229,14 +233,10 @@ def compare_rows(
     """Compare the rows of a store with the last records of their keys; ``live`` if none of these can have expired."""
     rows_of = row_format(kind)
     keys = pa.array([one.key for one in newest.records], pa.binary())
-    records = Records(
-        keys,
-        pa.array([one.value for one in newest.records], pa.binary()),
-        pa.array([one.timestamp for one in newest.records], pa.int64()),
-        pa.array([b"\x00"] * len(keys), pa.binary()),
-    )
+    values = pa.array([one.value for one in newest.records], pa.binary())
+    timestamps = pa.array([one.timestamp for one in newest.records], pa.int64())
     shown = dict.fromkeys((one.key for one in newest.records), Comparison.UNDECIDED)
-    if not len(keys) or rows_of.check(records) is not None:
+    if not len(keys) or _is_misfit(kind, keys, values, timestamps):
         return shown
     times = [None] * len(keys) if rows_of.key_time_at is None else rows_of.times(keys).tolist()
     wanted: dict[DatabasePath, list[tuple[LastRecord, bytes]]] = {}
@@ -254,6 +254,12 @@ def compare_rows(
                     database, kind, one, row_key, newest.earlier_values.get(one.key, frozenset()), sure
                 )
     return shown
+
+
+def _is_misfit(kind: StoreKind, keys: pa.Array, values: pa.Array, timestamps: pa.Array) -> bool:
+    """Whether some record cannot belong to a store of the kind."""
+    no_headers = pa.array([b"\x00"] * len(keys), pa.binary())
+    return row_format(kind).check(Records(keys, values, timestamps, no_headers)) is not None
 
 
 def has_rows(kind: StoreKind, databases: Iterable[DatabasePath]) -> bool:

@@ -1,8 +1,8 @@
 """In-progress marker of a snapshot, read when deciding whether a checkpoint is due.
 
 A long checkpoint (a changelog that is read whole) writes the marker into the repository, again and again as long as it
-lives. A restore that publishes writes it at once: without bases it cannot be rebased on what a checkpoint publishes
-meanwhile, and its result would be lost::
+lives. A restore that publishes writes it at once: one of whole changelogs cannot be rebased on what a checkpoint
+publishes meanwhile, and its result would be lost::
 
     apps/<application id>/jobs/checkpoint.in-progress   written FIRST seconds after the start, then every AGAIN seconds;
                                                         a resumed job deletes it even if it ended before writing it; a

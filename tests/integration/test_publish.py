@@ -22,6 +22,7 @@ from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.resume import NOT_PUBLISHED
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest, StoreSnapshot
@@ -29,6 +30,7 @@ from statecore.repository.repository import create_repository
 from tests.harness import mounts, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
+from tests.harness.fault_action import FaultAction
 from tests.harness.raising import raises
 from tests.harness.topics import Record
 from tests.harness.verify_image import verify_image
@@ -106,7 +108,9 @@ def feed(servers: str, application_id: str, store: str, key: Any, count: int = 2
 def restore(
     spec: Mapping[str, Any], url: str, state_dir: Path | None = None, *, engine: Engine | None = None, **more: Any
 ) -> ReadReport:
-    asked = {name: more.pop(name) for name in ("request_id", "partitions", "stores", "replace") if name in more}
+    asked = {
+        name: more.pop(name) for name in ("request_id", "partitions", "stores", "replace", "start_from") if name in more
+    }
     asked.setdefault("start_from", "none")
     request = RestoreRequest(
         state_dir="" if state_dir is None else str(state_dir),
@@ -317,6 +321,43 @@ def test_an_older_plan_does_not_go_back_behind_what_was_published_since(spec: di
     restore(spec, url)
     with raises(Fenced, "publication-conflict"):
         restore(spec, url, request_id="old", partitions=(0,))
+    assert len(ApplicationRepository.open(url, spec["application_id"]).head().snapshots) == 1
+
+
+@pytest.mark.parametrize("start_from", ["cheapest", "none"])
+def test_a_restore_that_has_read_more_publishes_over_what_was_published_meanwhile(
+    spec: dict[str, Any], url: str, start_from: str
+) -> None:
+    with pytest.raises(FaultInjected):
+        restore(spec, url, request_id="old", start_from=start_from, faults=InjectedFault("restore.after-plan"))
+    feed(spec["bootstrap_servers"], spec["application_id"], "plain", lambda n: b"key-%d" % n, count=30)
+    faults = FaultAction("restore.after-runs", lambda: restore(spec, url, request_id="old", start_from=start_from))
+    if start_from == "none":  # it may replace only what it has seen
+        with raises(Fenced, "publication-conflict", reason="tasks-published"):
+            restore(spec, url, start_from=start_from, faults=faults)
+        return
+    report = restore(spec, url, start_from=start_from, faults=faults)
+    assert report.published is not None
+    assert report.published.concurrent == 1
+    assert sum(store.records for store in report.stores) > 0
+    ends = {key: [end.end for end in store.changelogs] for key, store in published_stores(spec, url).items()}
+    restore(spec, url, request_id="whole")
+    assert ends == {key: [end.end for end in store.changelogs] for key, store in published_stores(spec, url).items()}
+
+
+def published_stores(spec: Mapping[str, Any], url: str) -> dict[tuple[str, str], StoreSnapshot]:
+    return stores_of(ApplicationRepository.open(url, spec["application_id"]))
+
+
+def test_a_restore_leaves_a_newer_snapshot_and_succeeds(spec: dict[str, Any], url: str) -> None:
+    with pytest.raises(FaultInjected):
+        restore(spec, url, request_id="old", start_from="cheapest", faults=InjectedFault("restore.after-plan"))
+    feed(spec["bootstrap_servers"], spec["application_id"], "plain", lambda n: b"key-%d" % n, count=30)
+    restore(spec, url)
+    for _ in range(2):  # a retry under the same request id reads nothing again
+        report = restore(spec, url, request_id="old", start_from="cheapest")
+        assert report.published is None
+        assert any(note.startswith(NOT_PUBLISHED) for note in report.notes)
     assert len(ApplicationRepository.open(url, spec["application_id"]).head().snapshots) == 1
 
 

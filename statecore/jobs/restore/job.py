@@ -39,7 +39,7 @@ class RestoreJob(Job):
     def run(self) -> ReadReport:
         """Restore, while the in-progress marker makes scheduled checkpoints wait.
 
-        A restore without bases cannot be rebased on what they publish; its result would be lost.
+        A restore of whole changelogs cannot be rebased on what they publish; its result would be lost.
         """
         context = self.context
         marked = marked_in_progress(context.repository, at_once=True) if context.has_repository else nullcontext()

@@ -14,7 +14,8 @@ from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.request_files import FrozenPlan, request_name
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.planned_restore import PlannedRestore
-from statecore.jobs.restore.resume import NOT_PUBLISHED, is_published
+from statecore.jobs.restore.request import NOTHING
+from statecore.jobs.restore.resume import NOT_PUBLISHED, is_not_published, is_published
 from statecore.jobs.restore.sinks import Images, Sink
 from statecore.repository.head import Origin
 from statecore.repository.publication import Publication, Published
@@ -23,7 +24,11 @@ from statecore.words import WARNING
 
 
 class PublishSink(Sink):
-    """Publishes the stores as a snapshot. Unless it ``is_only``, a conflicting publication is only reported."""
+    """Publishes the stores as a snapshot. Unless it ``is_only``, a conflicting publication is only reported.
+
+    Where a checkpoint has published meanwhile, each store is that of the snapshot or of this restore, whichever has
+    read more of its changelog (:func:`statecore.repository.rebase.rebase_advance`).
+    """
 
     already_done = "already published"
 
@@ -35,7 +40,7 @@ class PublishSink(Sink):
         self._not_published = ""
 
     def earlier(self, report: ReadReport, frozen: FrozenPlan) -> ReadReport | None:
-        if not self._is_only:
+        if not self._is_only or is_not_published(report):
             return report if is_published(report, frozen.plan) else None
         found = self._publication_of(frozen.plan.plan_id).earlier()
         return None if found is None else replace(report, published=found)
@@ -81,9 +86,10 @@ class PublishSink(Sink):
             if self._is_only:
                 raise
             # A checkpoint published first; the stores that were built are still good.
-            job.progress.done("nothing")
-            self._not_published = f"{NOT_PUBLISHED}: {error.what}"
-            job.say(self._not_published)
+            self._leave(error.what)
+            return
+        if found is None:
+            self._leave(f"The newest snapshot of {application_id} has as much of its changelogs.")
             return
         job.progress.done(found.snapshot)
         job.say(f"Published snapshot {found.snapshot} of {application_id} in {self._repository.url}.")
@@ -91,9 +97,15 @@ class PublishSink(Sink):
             job.say(WARNING + warning)
         self._published = found
 
+    def _leave(self, why: str) -> None:
+        self._job.progress.done("nothing")
+        self._not_published = f"{NOT_PUBLISHED}: {why}"
+        self._job.say(self._not_published)
+
     def _snapshot(
         self, publication: Publication, planned: PlannedRestore, read: ReadResult, images: Images
-    ) -> Published:
+    ) -> Published | None:
+        """The published snapshot; ``None`` if others have published as much, unless whole changelogs were wanted."""
         frozen, plan, request, spec = planned.frozen, planned.published, self._job.context.request, self._job.spec
         manifests = task_manifests(
             plan,
@@ -103,13 +115,15 @@ class PublishSink(Sink):
             read_at_ms=frozen.read_at_ms,
             spec_digest=spec_hash(spec),
         )
+        # What others published meanwhile may have a base that this restore was asked not to use, or refused.
+        may_inherit = request.start_from != NOTHING and not planned.not_newest
         published = publication.publish(
             manifests,
             drops_other_tasks=not request.stores and not request.partitions and plan == frozen.plan,
-            rebase=planned.rebase if planned.bases else None,
+            rebase=planned.rebase if planned.bases or may_inherit else None,
             refused=planned.not_newest,
         )
-        if published is None:  # other jobs have published the same, or more
+        if published is None and not may_inherit:  # other jobs have published the same, or more
             raise Fenced(
                 f"Nothing was published for {spec.application_id}: another job has published as much.",
                 code="publication-conflict",

@@ -19,7 +19,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.words import WARNING
 
 NOT_PUBLISHED = f"{WARNING}Nothing was published, because others were first"
-"""Prefix of a report's note that the stores were placed but not published."""
+"""Prefix of a report's note that nothing was published."""
 
 
 def frozen_plan(home: JobHome) -> FrozenPlan | None:
@@ -69,4 +69,9 @@ def is_published(report: ReadReport, plan: ReadPlan) -> bool:
     """Whether nothing that was placed remains to be published; stores based on the state directory never are."""
     if report.published is not None or all(part.base == DIRECTORY for part in plan.partitions):
         return True
+    return is_not_published(report)
+
+
+def is_not_published(report: ReadReport) -> bool:
+    """Whether others were first, and nothing remains to be published."""
     return any(note.startswith(NOT_PUBLISHED) for note in report.notes)

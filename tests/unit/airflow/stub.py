@@ -76,7 +76,7 @@ if request.get("plan_only"):
 placed_in, repository = request.get("state_dir", ""), request.get("repository", "")
 published = {
     "snapshot": said.get("snapshot", "snapshot-1"), "identity": "i" * 32, "created_at": "2026-01-02T03:04:05Z",
-    "tasks": 2, "file_bytes": 9000, "new_bytes": 4000, "earlier": said.get("earlier", False), "beside": 0,
+    "tasks": 2, "file_bytes": 9000, "new_bytes": 4000, "earlier": said.get("earlier", False), "concurrent": 0,
 } if repository else None
 stores = [
     {"task": f"0_{partition}", "store": name, "partition": partition, "kind": "key-value", "changelog": f"{name}-log",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from statecore.airflow import reports
 from statecore.jobs.history.report_head import ReportOutcome, read_head
+from statecore.repository.publication import Published
 from tests.unit.jobs.reports import FAILURE, attempt, done, failed
 
 
@@ -54,6 +56,15 @@ def test_two_requests_never_share_a_report_file(tmp_path: Path) -> None:
     assert len(paths) == len(ids)
     assert all(path.parent == tmp_path / "orders" for path in paths)
     assert reports.report_path(tmp_path, "orders", ids[0]) in paths
+
+
+def test_the_line_of_a_snapshot_counts_what_others_published_meanwhile() -> None:
+    snapshot = Published("S", "i", "2026-11-29T10:00:00Z", tasks=2, file_bytes=9_000, new_bytes=4_000, concurrent=3)
+    document = {"repository": "file:///r", "published": asdict(snapshot)}
+    assert reports.published(document) == (
+        "snapshot S published in file:///r: 2 tasks, 9,000 bytes, 4,000 of them new, "
+        "3 of other jobs were published meanwhile"
+    )
 
 
 def test_a_request_cannot_leave_the_reports_directory(tmp_path: Path) -> None:

@@ -25,11 +25,13 @@ from statecore.doctor.changelog_comparison import (
     differing,
     has_rows,
     later_records,
+    newest_of_segments,
     newest_records,
     proof,
 )
 from statecore.doctor.logged_store_offsets import DatabasePath
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.scripted import ScriptedBrokers, part
@@ -272,6 +274,26 @@ def test_a_few_keys_are_looked_up_farther_back(brokers: ScriptedBrokers, reader:
     assert [one.key for one in found.records[:2]] == [b"hot", b"key-19"]
     assert len(found.records) == KEYS
     assert not found.is_complete
+
+
+def test_the_newest_records_are_of_each_unexpired_segment(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
+    keys = [b"k" + (time).to_bytes(8) + bytes(4) for time in (0, 200, 260, 299)]
+    brokers.add("changelog", [part([batch(records(*((n, key, b"v") for n, key in enumerate(keys))))])])
+    found = newest_of_segments(
+        reader, OffsetRange("changelog", 0, 0, 4), StoreKind.WINDOW, Segmentation(100, 50), 299, limits()
+    )
+    assert found is not None
+    assert {one.key for one in found.records} == set(keys[1:])
+
+
+@pytest.mark.parametrize("kind", [StoreKind.WINDOW, StoreKind.SESSION])
+@pytest.mark.parametrize("key", [b"", b"short", b"eleven byte"])
+def test_a_key_without_a_time_leaves_the_segments_undecided(
+    brokers: ScriptedBrokers, reader: ChangelogReader, kind: StoreKind, key: bytes
+) -> None:
+    brokers.add("changelog", [part([batch(records((0, b"k" + bytes(16), b"v"), (1, key, b"v")))])])
+    span = OffsetRange("changelog", 0, 0, 2)
+    assert newest_of_segments(reader, span, kind, Segmentation(100, 50), 299, limits()) == NewestRecords(())
 
 
 def test_reading_ends_where_it_would_take_too_much(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
