@@ -17,8 +17,7 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Failure, RanOn, WorkerRequirements
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.pipeline.batches import batched, run_batches
-from statecore.jobs.pipeline.stage_progress import StageProgress
+from statecore.jobs.pipeline.batches import StageProgress, batched, run_batches
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.stopwatch import Stopwatch

@@ -13,8 +13,7 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Failure, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.pipeline.batches import run_batches
-from statecore.jobs.pipeline.stage_progress import StageProgress
+from statecore.jobs.pipeline.batches import StageProgress, run_batches
 from statecore.progress import Progress
 from statecore.statedir.task_copies import TaskCopies
 
