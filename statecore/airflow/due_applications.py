@@ -26,9 +26,8 @@ from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
 from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
 from statecore.errors import Invalid, Reason, StatecoreError
-from statecore.jobs.checkpoint.due_checks import check_all
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, check_due
+from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, check_all, check_due
 from statecore.metrics import CheckpointMetrics
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import Repository, open_repository

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments, request)
     engine = engine_of(arguments)
 
-    from statecore.jobs.checkpoint.completeness import record_checkpoint
+    from statecore.jobs.checkpoint.last_checkpoint import record_checkpoint
     from statecore.jobs.checkpoint.run import run_checkpoint
     from statecore.jobs.checkpoint.service import run_service
     from statecore.jobs.read_report import ReadReport

@@ -6,6 +6,7 @@ runs under the application's lock, and its files are there; else they are in the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -19,8 +20,37 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import RanOn, WorkerRequirements, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_files import JobHome
-from statecore.jobs.phases import Phases
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.stopwatch import Stopwatch
+
+
+class Phases:
+    """Times the phases of one attempt.
+
+    Attributes:
+        wall: seconds of each phase that has ended.
+        cpu: CPU seconds of this process in each of them.
+        reached: the last phase that began; empty before the first.
+    """
+
+    def __init__(self) -> None:
+        self.wall: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
+        self.reached = ""
+        self._began = time.monotonic()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Around the steps of a phase."""
+        watch = Stopwatch(name)
+        self.reached = name
+        yield
+        self.wall[name], self.cpu[name] = watch.wall[name], watch.cpu[name]
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the attempt began."""
+        return time.monotonic() - self._began
 
 
 class Job:

@@ -234,8 +234,8 @@ def _run(
         with metered_checkpoints(MachineProgress(), tags, say) as (progress, metrics):
             result = (run or program.run())(request, *engine, progress=progress, faults=faults, say=say, **given)
             if program.has_freshness:
-                completeness = importlib.import_module(f"statecore.jobs.{program.package}.completeness")
-                completeness.record_checkpoint(metrics, request, result, request.declared_spec.checkpoint_interval_ms)
+                last = importlib.import_module(f"statecore.jobs.{program.package}.last_checkpoint")
+                last.record_checkpoint(metrics, request, result, request.declared_spec.checkpoint_interval_ms)
     except StatecoreError as error:
         write_report(options["report"], begun.failed(error).to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")

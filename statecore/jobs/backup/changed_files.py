@@ -16,14 +16,12 @@ from statecore.errors import Corrupted
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, LiveFile, blob_name, read_manifest
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.files import Files
-from statecore.jobs.backup.newest_snapshot import NewestSnapshot
+from statecore.jobs.backup.newest_snapshot import IDENTITY, NewestSnapshot
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import BaseFile
 from statecore.repository.upload import LocalFile
 from statecore.spec.model import segment_interval_of
 from statecore.stores.rocksdb.files import parse_manifest
-
-_IDENTITY = "IDENTITY"
 
 
 def refuse_changed(
@@ -58,7 +56,7 @@ def _changed(
     differ = [
         file for file in found if file.path.name in stored_files and file.sha256 != stored_files[file.path.name].sha256
     ]
-    if any(file.path.name == _IDENTITY for file in differ) or _IDENTITY not in stored_files:
+    if any(file.path.name == IDENTITY for file in differ) or IDENTITY not in stored_files:
         return []
     differ = [file for file in differ if file.path.suffix in DATA_SUFFIXES]
     if not differ:

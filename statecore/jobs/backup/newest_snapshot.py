@@ -25,7 +25,13 @@ from statecore.repository.manifest import (
 from statecore.repository.snapshot_composition import stores_behind
 from statecore.repository.upload import LocalFile
 
+GLOBAL_TASKS = (GLOBAL,)
+"""The task for which :func:`furthest_global_stores` is."""
+
 IDENTITY = "IDENTITY"  # RocksDB's file with the random name of a database
+
+_REFRESH_MS = 3_600_000
+"""Ends of the same files that were read this much later justify a new manifest: it stays usable for longer."""
 
 
 class NewestSnapshot(NamedTuple):
@@ -133,10 +139,6 @@ def _missing(repository: ApplicationRepository, store: StoreSnapshot | None) -> 
     return bool(missing_files(repository.blobs, files))
 
 
-GLOBAL_TASKS = (GLOBAL,)
-"""The task for which :func:`furthest_global_stores` is."""
-
-
 def furthest_global_stores(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
     """Combines the global stores of a backup with those that another instance has published since it began."""
     there = {store.store: store for store in theirs.stores}
@@ -203,10 +205,6 @@ def refuse_older(task_manifests: Sequence[TaskManifest], newest: NewestSnapshot)
                 offset=other,
                 end=end.end,
             )
-
-
-_REFRESH_MS = 3_600_000
-"""Ends of the same files that were read this much later justify a new manifest: it stays usable for longer."""
 
 
 def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:

@@ -34,8 +34,13 @@ from statecore.jobs.backup.newest_snapshot import (
     verify_files,
     without_known_global_stores,
 )
-from statecore.jobs.backup.report import BackupOutcome, BackupReport
-from statecore.jobs.backup.report_stores import backup_report, planned_stores, published_stores
+from statecore.jobs.backup.report import (
+    BackupOutcome,
+    BackupReport,
+    backup_report,
+    planned_stores,
+    published_stores,
+)
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.task_manifests import is_whole, publication_of, task_manifests_of
 from statecore.jobs.context import JobContext

@@ -1,20 +1,25 @@
-"""Publish what a checkpoint has read, unless it was published already."""
+"""Publish what a checkpoint has read, unless it was published already.
+
+Changed tasks are published; of unchanged ones only the time up to which they are complete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from statecore.formats.integers import min_known
 from statecore.jobs.bases.base import Key
-from statecore.jobs.checkpoint.changed_tasks import changed_tasks
 from statecore.jobs.checkpoint.confirmation import reason_to_confirm
 from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.last_checkpoint import made_since
+from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.in_progress_marker import InProgressMarker
 from statecore.jobs.pipeline.task_manifests import task_manifests
+from statecore.jobs.planning.plan import PartitionPlan
 from statecore.jobs.planning.request_files import PLAN_SUFFIX, request_name
 from statecore.repository.head import Origin
-from statecore.repository.manifest import TaskManifest
+from statecore.repository.manifest import ReadPosition, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.writer import spec_hash
@@ -112,3 +117,71 @@ def rebased(
         bases = (one for one in base.stores if is_base(base.task, one.store, one.identity))
         base = replace(base, stores=tuple(bases))
     return rebase_advance(mine, theirs, base)
+
+
+@dataclass(frozen=True)
+class ChangedTasks:
+    """What is published.
+
+    Attributes:
+        read_positions: of unchanged tasks, when nothing lay beyond their ends; none for a task with unread stores.
+    """
+
+    tasks: frozenset[str]
+    read_positions: Mapping[str, ReadPosition]
+
+
+def changed_tasks(
+    planned: CheckpointPlan,
+    publication: Publication,
+    reconciled: Collection[Key] = frozenset(),
+    is_dropped: Callable[[str], bool] = lambda _: False,
+) -> ChangedTasks:
+    """Which tasks changed; a log that went on without a new record counts as a change."""
+    manifest = publication.newest
+    published: dict[Key, StoreSnapshot] = {
+        (task, store.store): store
+        for task, task_manifest in publication.task_manifests().items()
+        for store in task_manifest.stores
+    }
+    changed, quiet, lagging = set[str](), set[str](), set[str]()
+    for key, of_store in planned.plan.stores.items():
+        base, known = planned.bases.get(key), published.get(key)
+        if of_store[0].restored_by_kafka_streams:
+            is_changed = known is None or not known.restored_by_kafka_streams or known.kind is not of_store[0].kind
+        elif of_store[0].kind.is_versioned:
+            is_changed = known is None or not _is_as_planned(known, of_store)
+        elif base is None or manifest is None or base.name != manifest.snapshot:
+            is_changed = True
+        else:
+            is_changed = key in reconciled or any(part.start < part.end for part in of_store)
+        (changed if is_changed else quiet).add(key[0])
+        if not all(part.reaches_log_end or part.restored_by_kafka_streams for part in of_store):
+            lagging.add(key[0])
+    unread = {
+        key[0]
+        for key, store in published.items()
+        if key not in planned.plan.stores and not store.restored_by_kafka_streams and not is_dropped(key[1])
+    }
+    quiet -= changed | lagging | unread
+    read_positions = {
+        task: ReadPosition(planned.frozen.read_at_ms, _delete_retention_ms(planned, task)) for task in quiet
+    }
+    return ChangedTasks(frozenset(changed), read_positions)
+
+
+def _delete_retention_ms(planned: CheckpointPlan, task: str) -> int | None:
+    """Shortest delete retention of a task's changelogs when the ends were read."""
+    parts = [part for part in planned.plan.partitions if part.task == task and not part.restored_by_kafka_streams]
+    return min_known(part.delete_retention_ms for part in parts)
+
+
+def _is_as_planned(known: StoreSnapshot, planned: Sequence[PartitionPlan]) -> bool:
+    """Whether a store that is always rebuilt whole is already as the plan would make it."""
+    one = planned[0]
+    return (
+        not known.restored_by_kafka_streams
+        and (known.kind, known.retention_ms) == (one.kind, one.retention_ms)
+        and [(end.topic_partition, end.topic_id, end.end) for end in known.changelogs]
+        == [(part.topic_partition, part.topic_id, part.end) for part in planned]
+    )

@@ -11,7 +11,7 @@ The phases, and why a kill at any time is harmless::
     compact   if there are many runs                                      a publication of its own
     rebuild   a second checkpoint that rebuilds the stores which the      they are recorded first, for a retry
               compaction found damaged, unless that is not allowed
-              (checkpoint.damaged_stores)
+              (checkpoint.compaction)
 
 Older runs and the files below them are neither read nor moved. If nothing is new, only the time up to which the
 snapshot is known to be complete is published now and then: its age decides whether deletes may be missing.
@@ -26,8 +26,8 @@ from dataclasses import replace
 from typing import Any
 
 from statecore.jobs.bases.base import Key
-from statecore.jobs.checkpoint.compaction import compact_after
-from statecore.jobs.checkpoint.damaged_stores import (
+from statecore.jobs.checkpoint.compaction import (
+    compact_after,
     forget_damaged,
     not_rebuilt_note,
     rebuilding_job,

@@ -1,6 +1,6 @@
 """Decide which applications are due for a checkpoint, from the repository and the brokers alone.
 
-The check runs at every *tick*, for many applications concurrently (``due_checks.py``). It keeps no state, so a tick
+The check runs at every *tick*, for many applications concurrently (:func:`check_all`). It keeps no state, so a tick
 that is late, early, repeated or missing does not change what the next one finds::
 
     head            when was the newest snapshot made, compactions apart?   long enough ago, by the interval?
@@ -18,15 +18,19 @@ deletes written later might be gone (:mod:`statecore.changelog.soundness`).
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Reason, StatecoreError
+from statecore.errors import Reason, Retryable, StatecoreError
 from statecore.jobs.checkpoint.broker_state import BrokerState
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, last_made, made_ms
 from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
+from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.repository.application_repository import ApplicationRepository
@@ -36,6 +40,12 @@ from statecore.spec.units import format_duration
 
 DEFAULT_TICK_MS = 60_000
 """Time between two checks."""
+
+CHECK_SECONDS = 30.0
+"""Time limit for checking one application."""
+
+AT_ONCE = 16
+"""Applications that are checked concurrently."""
 
 _TIMEOUT = 10.0  # seconds that the brokers have for one answer
 
@@ -135,3 +145,55 @@ def _in_progress(repository: ApplicationRepository, now_ms: int) -> DueVerdict |
 
 def _ago(then_ms: int, now_ms: int) -> str:
     return f"{max(now_ms - then_ms, 0) / 1000:,.0f} s ago"
+
+
+def check_all(
+    checks: Mapping[str, Callable[[], DueVerdict]],
+    *,
+    at_once: int = AT_ONCE,
+    timeout: float = CHECK_SECONDS,
+) -> dict[str, DueVerdict]:
+    """Check many applications concurrently, none of which delays the others; returns the verdicts in the same order."""
+    answers: queue.SimpleQueue[tuple[str, DueVerdict]] = queue.SimpleQueue()
+    waiting, running = deque(checks), dict[str, float]()
+    found: dict[str, DueVerdict] = {}
+
+    def answer(name: str) -> None:
+        answers.put((name, _verdict(name, checks[name])))
+
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            name = waiting.popleft()
+            running[name] = time.monotonic() + timeout
+            # A daemon thread, so that a check that hangs does not delay the end of the process.
+            threading.Thread(target=answer, args=(name,), name=f"check-{name}", daemon=True).start()
+        try:
+            name, verdict = answers.get(timeout=max(0.0, min(running.values()) - time.monotonic()))
+        except queue.Empty:
+            for late in [name for name, until in running.items() if until <= time.monotonic()]:
+                del running[late]
+                found[late] = _failed(_too_late(late, timeout))
+        else:
+            if running.pop(name, None) is not None:
+                found[name] = verdict
+    return {name: found[name] for name in checks}
+
+
+def _verdict(name: str, check: Callable[[], DueVerdict]) -> DueVerdict:
+    try:
+        return check()
+    except Exception as error:
+        return _failed(as_statecore_error(error, f"it was checked whether a checkpoint of {name} is due"))
+
+
+def _failed(error: StatecoreError) -> DueVerdict:
+    return DueVerdict(True, Reason(error.what, error.code, **error.context), error)
+
+
+def _too_late(name: str, timeout: float) -> Retryable:
+    return Retryable(
+        f"Checking whether a checkpoint of {name} is due took longer than {timeout:g} s.",
+        code="due-check-timeout",
+        action="Check its brokers and the repository. The check is repeated at the next tick.",
+        application_id=name,
+    )

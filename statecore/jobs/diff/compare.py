@@ -13,20 +13,16 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import Segmentation
 from statecore.jobs.diff.report import ExistsIn, StoreDiff, verdict_of
-from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.in_process import SMALL_BYTES, InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Failure, RanOn, WorkerRequirements
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.pipeline.batches import batched, run_batches
-from statecore.jobs.pipeline.stage_progress import StageProgress
+from statecore.jobs.pipeline.batches import StageProgress, batched, run_batches
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.stopwatch import Stopwatch
 
 _PROGRESS_SECONDS = 1.0
-
-_SMALL = 64 << 20
-"""Bytes of files below which this process compares alone, because workers take longer to start."""
 
 _ROW_BYTES = 100
 """Estimated bytes of a row; work is measured in rows."""
@@ -85,7 +81,7 @@ def compare(
     """Compare all stores, the largest first; returns also where."""
     largest_first = sorted(tasks, key=lambda task: -task.file_bytes)
     total = sum(task.file_bytes for task in tasks)
-    if isinstance(engine, ProcessEngine) and engine.processes is None and total < _SMALL:
+    if isinstance(engine, ProcessEngine) and engine.processes is None and total < SMALL_BYTES:
         engine = InProcessEngine()
     with engine.start("diff", spec) as workers:
         if workers.name:

@@ -33,7 +33,7 @@ from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.snapshot_reference import fetch_reference
 from statecore.jobs.engine.protocol import Engine, Started
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.phases import Phases
+from statecore.jobs.job import Phases
 from statecore.progress import Progress
 from statecore.statedir.state_directory import StateDirectory
 

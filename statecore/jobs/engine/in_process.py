@@ -12,6 +12,9 @@ from statecore.jobs.engine.preloading import preload
 from statecore.jobs.engine.protocol import PROCESSES, Failure, RanOn, ResultT, TaskT, WorkerRequirements
 from statecore.spec.model import ApplicationSpec
 
+SMALL_BYTES = 64 << 20
+"""Bytes of work below which a job does it alone, because workers take longer to start."""
+
 
 @dataclass(frozen=True)
 class InProcessEngine:

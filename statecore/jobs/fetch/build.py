@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from statecore.errors import Corrupted
-from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.in_process import SMALL_BYTES, InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.fetch.job import FetchJob
@@ -16,9 +16,6 @@ from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.repository.download import DownloadResult
-
-_SMALL = 64 << 20
-"""Bytes below which this process builds the stores itself, because worker processes take longer to start."""
 
 _LINKING = ("statecore.jobs.pipeline.image_tasks", "statecore.images.image", "statecore.images.linked_bases")
 _PRELOADED = (*_LINKING, "statecore.images.kernels.kernel")
@@ -47,7 +44,7 @@ def download_and_build(
 def _engine(job: FetchJob, plan: FetchPlan) -> Engine:
     """Processes for much work; this process alone for little, or if files only need to be linked."""
     processes, count = job.request.processes, job.request.count
-    is_small = plan.file_bytes < _SMALL or all(
+    is_small = plan.file_bytes < SMALL_BYTES or all(
         store.is_linked(job.contents.of(store), asked=count) for store in plan.stores
     )
     if processes == 1 or (processes is None and is_small):

@@ -9,17 +9,16 @@ from pathlib import Path
 
 from statecore.conversion import TaskConversion
 from statecore.faults import fault_points_from_environment
-from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.in_process import SMALL_BYTES, InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Failure, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.pipeline.batches import run_batches
-from statecore.jobs.pipeline.stage_progress import StageProgress
+from statecore.jobs.pipeline.batches import StageProgress, run_batches
 from statecore.progress import Progress
 from statecore.statedir.task_copies import TaskCopies
 
-_FEW_DATABASES, _SMALL_BYTES = 64, 64 << 20
-"""Databases and bytes below which this process converts them itself."""
+_FEW_DATABASES = 64
+"""Databases below which this process converts them itself, if they are small."""
 
 _PRELOADED = ("statecore.conversion.execute",)
 
@@ -50,7 +49,7 @@ def engine_for(engine: Engine, tasks: Sequence[TaskConversion]) -> Engine:
     if not isinstance(engine, ProcessEngine):
         return engine
     databases, size = sum(task.databases for task in tasks), sum(task.needed_bytes for task in tasks)
-    if databases < _FEW_DATABASES and size < _SMALL_BYTES:
+    if databases < _FEW_DATABASES and size < SMALL_BYTES:
         return InProcessEngine(_PRELOADED)
     return replace(engine, preloaded=_PRELOADED)
 

@@ -1,15 +1,21 @@
-"""Batches of tasks for an engine, largest first: small ranges and small stores share one."""
+"""Batches of tasks for an engine, largest first, and their progress; small ranges and small stores share one."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
-from statecore.errors import Retryable
+from statecore.errors import Retryable, StatecoreError
 from statecore.jobs.engine.protocol import Failure, ResultT, TaskT, Workers
+from statecore.progress import Progress
 
 _BATCHES_EACH = 4
 _BATCH_OFFSETS = 200_000
 """Offsets that make a batch worth the cost of starting it in Spark."""
+
+POLL_INTERVAL = 0.5
+"""Seconds between two reports of progress."""
 
 
 def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> list[list[TaskT]]:
@@ -65,3 +71,33 @@ def run_batches(
         # A permanent error explains more than one that a retry would cure.
         raise min((failure.to_error() for failure in failures), key=lambda error: isinstance(error, Retryable))
     return [answer for answer in answers if not isinstance(answer, Failure)]
+
+
+class StageProgress:
+    """Reports the progress of batches while they run elsewhere, also if nothing has changed.
+
+    Attributes:
+        seen: amount reported so far.
+    """
+
+    def __init__(self, done: Callable[[], int], progress: Progress) -> None:
+        self.seen = 0
+        self._done = done
+        self._progress = progress
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> StageProgress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(POLL_INTERVAL):
+            with suppress(StatecoreError, OSError):  # otherwise this thread would end, and progress stand still
+                done = self._done()
+                self._progress.advance(max(0, done - self.seen))
+                self.seen = max(done, self.seen)

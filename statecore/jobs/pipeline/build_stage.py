@@ -11,11 +11,10 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.batches import batched, batched_alone, run_batches
+from statecore.jobs.pipeline.batches import StageProgress, batched, batched_alone, run_batches
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.merge_tasks import SLICE_BYTES, SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.pipeline.ranges import RangeResult
-from statecore.jobs.pipeline.stage_progress import StageProgress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.jobs.planning.plan import ReadPlan

@@ -15,11 +15,10 @@ from statecore.images.model import BaseDatabases
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Workers
-from statecore.jobs.pipeline.batches import batched, batched_alone, run_batches
+from statecore.jobs.pipeline.batches import StageProgress, batched, batched_alone, run_batches
 from statecore.jobs.pipeline.range_tasks import read_ranges
 from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.pipeline.run_publisher import ApplicationAddress
-from statecore.jobs.pipeline.stage_progress import StageProgress
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.version_tasks import VersionResult, VersionTask, publish_versions
 from statecore.jobs.planning.plan import ReadPlan

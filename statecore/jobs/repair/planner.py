@@ -11,10 +11,10 @@ from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart
 from statecore.doctor.repair_actions import why_not_repairable
 from statecore.doctor.repair_plan import Rebuild, RepairPlan, is_rebuildable, plan_repairs, without_older
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted
 from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
-from statecore.jobs.repair.plan import PlannedRepair
+from statecore.jobs.repair.plan import PlannedRepair, permission_denied
 from statecore.jobs.repair.rebuilds import doubts_about, logs_of
 from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 from statecore.jobs.repair.request import RepairRequest
@@ -135,13 +135,3 @@ class RepairPlanner:
             except PermissionError as error:
                 raise permission_denied(self.directory, why_not_repairable(self.directory, [task])) from error
         return found
-
-
-def permission_denied(directory: StateDirectory, lacking: str) -> Invalid:
-    """The error for a directory that this user may not repair."""
-    return Invalid(
-        f"In {directory.path} {lacking}.",
-        code="permission-denied",
-        action="Run this as root, or as a user that may; nothing was changed.",
-        state_dir=str(directory.state_dir),
-    )

@@ -3,7 +3,7 @@
 It is a directory change (:mod:`statecore.jobs.directory_change`)::
 
     inspect   diagnose the directory and plan its repairs       planner.py
-    approve   refuse doubtful rebuilds without an approval      approval.py
+    approve   refuse doubtful rebuilds without an approval      plan.py
     change    repair copies of tasks and swap them in,          copies.py
               then rebuild damaged stores by restores           rebuilds.py
     verify    diagnose again, which says what remains           planner.py
@@ -26,9 +26,8 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
 from statecore.jobs.engine.protocol import Engine, Started
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.repair import approval
 from statecore.jobs.repair.copies import repair_copies
-from statecore.jobs.repair.plan import PlannedRepair
+from statecore.jobs.repair.plan import PlannedRepair, approved_record
 from statecore.jobs.repair.planner import RepairPlanner
 from statecore.jobs.repair.rebuilds import kept_by_others, rebuild
 from statecore.jobs.repair.report import REPAIR_SUFFIX, RebuiltStores, RepairOutcome, RepairReport
@@ -88,15 +87,15 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         return self.planner.plan()
 
     def refuse(self, plan: PlannedRepair) -> None:
-        approval.refuse(plan, self.directory, self.approved)
+        plan.refuse(self.directory, self.approved)
 
     def resumes(self, plan: PlannedRepair) -> bool:
-        self._resumed = approval.approved_record(self.attempts(), self.approved, approval.plan_record(plan))
+        self._resumed = approved_record(self.attempts(), self.approved, plan.record())
         return self._resumed is not None
 
     def record(self, plan: PlannedRepair) -> Mapping[str, object]:
         self.keeps_attempt_file = True  # also after a failure: the next attempt resumes what was approved
-        return self._resumed or approval.plan_record(plan)
+        return self._resumed or plan.record()
 
     def change(self, plan: PlannedRepair) -> _Repaired:
         """Repair copies of tasks and swap them in, then rebuild stores."""
@@ -135,7 +134,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         else:
             outcome = RepairOutcome.UNCHANGED if plan.is_empty else RepairOutcome.PLANNED
             kept, rebuilt, remaining = "", plan.rebuilt, plan.actions.unrepaired
-            if lacking := approval.lacking_permission(plan, self.directory):
+            if lacking := plan.lacking_permission(self.directory):
                 notes.insert(0, f"This user cannot apply the plan: {lacking}.")
         if others := kept_by_others(self.directory, {kept, *(one.kept for one in rebuilt)}):
             notes.append(f"Directories replaced by earlier jobs are kept for a week, too: {', '.join(others)}")

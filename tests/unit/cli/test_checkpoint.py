@@ -17,7 +17,7 @@ from statecore.cli.main import main
 from statecore.cli.restore import show_plan, show_report
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.checkpoint.completeness import complete_until
+from statecore.jobs.checkpoint.last_checkpoint import complete_until
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE

@@ -12,7 +12,7 @@ from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.processes import ProcessWorkers
 from statecore.jobs.engine.protocol import RanOn, WorkerRequirements
-from statecore.jobs.job import Job
+from statecore.jobs.job import Job, Phases
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.restore.request import RestoreRequest
@@ -169,3 +169,14 @@ def test_two_requests_of_one_plan_share_no_staging_in_a_repository(tmp_path: Pat
     one.discard(PLAN)
     assert not is_staged(one.staging_place(PLAN).blobs())
     assert is_staged(other.staging_place(PLAN).blobs())
+
+
+def test_a_phase_that_fails_is_reached_and_has_no_time() -> None:
+    phases = Phases()
+    with phases.phase("read"):
+        pass
+    with pytest.raises(ValueError, match="torn"), phases.phase("build"):
+        raise ValueError("torn")
+    assert phases.reached == "build"
+    assert phases.wall.keys() == phases.cpu.keys() == {"read"}
+    assert phases.elapsed >= phases.wall["read"]

@@ -9,7 +9,7 @@ import pytest
 
 from statecore.errors import Retryable
 from statecore.jobs.checkpoint import compaction, run
-from statecore.jobs.checkpoint.damaged_stores import not_rebuilt_note
+from statecore.jobs.checkpoint.compaction import not_rebuilt_note
 from statecore.jobs.checkpoint.job import CheckpointJob
 from statecore.jobs.checkpoint.publish import publication_of
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused

@@ -1,8 +1,15 @@
-"""Batches of tasks: what shares one, and what does not."""
+"""Batches of tasks: what shares one, what does not, and their progress."""
 
 from __future__ import annotations
 
-from statecore.jobs.pipeline.batches import batched
+import threading
+
+import pytest
+
+from statecore.errors import Retryable, StatecoreError
+from statecore.jobs.pipeline import batches as pipeline_batches
+from statecore.jobs.pipeline.batches import StageProgress, batched
+from statecore.progress import NullProgress
 
 
 def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:
@@ -19,3 +26,34 @@ def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:
 def test_a_worker_that_is_alone_gets_all_small_tasks_at_once() -> None:
     assert [len(batch) for batch in batched(list(range(100)), [100] * 100, 1)] == [100]
     assert [len(batch) for batch in batched(list(range(4)), [150_000] * 4, 1)] == [1] * 4
+
+
+class Advances(NullProgress):
+    def __init__(self) -> None:
+        self.advanced = threading.Event()
+
+    def advance(self, amount: int = 1) -> None:
+        self.advanced.set()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Retryable("The store is slow.", code="test-error", action="Try again."),
+        StatecoreError("The store refuses.", code="test-error", action="Look."),
+        PermissionError("progress"),
+    ],
+)
+def test_progress_goes_on_after_an_error(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_batches, "POLL_INTERVAL", 0.001)
+    answers, progress = iter([error, 7]), Advances()
+
+    def done() -> int:
+        answer = next(answers, 7)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with StageProgress(done, progress) as watch:
+        assert progress.advanced.wait(30)
+    assert watch.seen == 7
