@@ -181,7 +181,10 @@ def start_registered(conf: SparkConf, master: str, seconds: float = REGISTRATION
 
 @contextmanager
 def _quiet(jvm: Any, conf: SparkConf) -> Iterator[None]:
-    """Switch :data:`NOISY_LOGGERS` off until Spark has started; after a timeout they stay off, because Spark goes on retrying."""
+    """Switch :data:`NOISY_LOGGERS` off until Spark has started.
+
+    After a timeout they stay off, because Spark goes on retrying.
+    """
     if jvm is None:  # without a JVM there is no logging
         yield
         return
