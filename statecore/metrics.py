@@ -165,42 +165,6 @@ RETRIES = Instrument(
     "times the brokers of a global store did not answer, or its topic was missing",
 )
 
-INSTRUMENTS = (
-    OPEN_STORES,
-    COMMITS,
-    COMMIT_LATENCY,
-    COMMIT_AGE,
-    UNCOMMITTED_BYTES,
-    COMMITTED_BYTES,
-    PUTS,
-    GETS,
-    FLUSH_LATENCY,
-    RANGE_LATENCY,
-    PREFIX_SCAN_LATENCY,
-    ALL_LATENCY,
-    ITERATOR_DURATION,
-    OPEN_ITERATORS,
-    CHECKPOINTS,
-    CHECKPOINT_LATENCY,
-    CHECKPOINT_AGE,
-    RESTORED,
-    RESTORE_REMAINING,
-    UPDATED,
-    STANDBY_TASKS,
-    STANDBY_FAILED,
-    BLOCK_CACHE_USAGE,
-    BLOCK_CACHE_CAPACITY,
-    CHECKPOINT_SUCCESS,
-    CHECKPOINT_INTERVAL,
-    CHECKPOINT_CHECKED,
-    SNAPSHOT_READ_AT,
-    GLOBAL_STATE,
-    RECORDS_LAG,
-    RECOVERIES,
-    RETRIES,
-)
-"""All instruments, in the order of the documentation."""
-
 
 class Metrics(ABC):
     """Receiver of metrics; called from any thread."""

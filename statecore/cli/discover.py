@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from statecore.cli.output import Output
 from statecore.cli.request_options import add_timeout, path_of
@@ -17,7 +19,9 @@ from statecore.words import number_of
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
     from statecore.changelog.streams_groups import StreamsGroup
+    from statecore.discover.answers import Answers
     from statecore.discover.discover import Discovery
+    from statecore.discover.spec_draft import OpenStore
 
 
 DOCUMENT_VERSION = 1
@@ -126,7 +130,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _discover(arguments: argparse.Namespace, topology: str | None, output: Output) -> Discovery:
     from statecore.changelog.cluster import Cluster
-    from statecore.cli.prompts import ask_on
     from statecore.discover.answers import Answers, parse_kind
     from statecore.discover.discover import discover
     from statecore.jobs.fields.catalog import check_patience
@@ -174,6 +177,50 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
             "built in vain."
         )
     return found
+
+
+def ask_on(answers: TextIO, say: Callable[[str], None]) -> Callable[[Sequence[OpenStore]], Answers]:
+    """A function that asks for every open store, after it has listed all of them."""
+    from statecore.discover.answers import Answers, parse_kind
+    from statecore.formats.kinds import StoreKind
+    from statecore.spec.model import NO_CHANGELOG
+
+    def asked(question: str, check: Callable[[str], object]) -> str:
+        while True:
+            say(question)
+            answer = answers.readline().strip()
+            if not answer:
+                return ""
+            try:
+                check(answer)
+            except Invalid as error:
+                say(f"{error.what} {error.action}")
+                continue
+            return answer
+
+    def ask(open_stores: Sequence[OpenStore]) -> Answers:
+        kinds: dict[str, StoreKind] = {}
+        changelogs: dict[str, str] = {}
+        say("These could not be determined. Answer as the application declares them (an empty answer leaves a '?'):")
+        for store in open_stores:
+            say(store.line)
+        for store in open_stores:
+            if len(store.kinds) != 1:
+                choices = ", ".join(map(str, store.kinds)) or "a kind"
+                answer = asked(
+                    f"Kind of {store.store}? {choices}", partial(parse_kind, store=store.store, among=store.kinds)
+                )
+                if answer:
+                    kinds[store.store] = StoreKind(answer)
+            if store.changelogs:
+                # Whether the topic exists is checked later, for all answers together.
+                choices = ", ".join(store.changelogs if len(store.changelogs) > 1 else (NO_CHANGELOG, "a topic"))
+                answer = asked(f"Changelog of {store.store}? {choices}", str)
+                if answer:
+                    changelogs[store.store] = answer
+        return Answers(kinds, changelogs)
+
+    return ask
 
 
 def _group(cluster: Cluster, application_id: str, *, required: bool, output: Output) -> StreamsGroup | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output, print_line, print_table, time_ago
-from statecore.cli.repository_info import look
+from statecore.cli.repository_tables import list_published
 from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
 from statecore.system_errors import system_error
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.say_skipped(Path(state_dir))
     if not output.json:
         show(found)  # before the repository is read, which may take a while
-    published = look(arguments.repository, wanted) if arguments.repository else None
+    published = list_published(arguments.repository, wanted) if arguments.repository else None
     if published is not None and not found:
         published.ensure_some()
     output.document(

@@ -28,7 +28,7 @@ from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistic
 from statecore.changelog.reader import ChangelogReader
 from statecore.discover.kind_evidence import BUILT
 from statecore.doctor.logged_store_offsets import DatabasePath
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
@@ -263,11 +263,14 @@ def _is_misfit(kind: StoreKind, keys: pa.Array, values: pa.Array, timestamps: pa
 
 
 def has_rows(kind: StoreKind, databases: Iterable[DatabasePath]) -> bool:
-    """Whether a store has any row. Raises as :func:`compare_rows`."""
+    """Whether a store has any row; false if it cannot be read."""
     for one in databases:
-        with Database(one.path) as database:
-            if next(database.rows(kind.data_column_family), None) is not None:
-                return True
+        try:
+            with Database(one.path) as database:
+                if next(database.rows(kind.data_column_family), None) is not None:
+                    return True
+        except (NotFound, Corrupted):
+            return False
     return False
 
 

@@ -287,7 +287,7 @@ class _Logs:
         different = differing(shown)
         later = self._later(partition, following, log, different) if different else None
         proven = [] if later is None else proof(newest, shown, later)
-        if not proven or not _has_rows(store):
+        if not proven or not has_rows(store.kind, store.databases):
             unexplained = [key for key in different if later is None or key not in later.keys]
             if unexplained and (later is None or later.has_gaps):
                 self._note_undecided(store, "some of its rows differ from its changelog (statecore diff shows which)")
@@ -385,13 +385,6 @@ def _compare_store(store: LoggedStoreOffsets, newest: NewestRecords, *, live: bo
         return compare_rows(store.kind, store.databases, newest, live=live)
     except (NotFound, Corrupted):
         return {}
-
-
-def _has_rows(store: LoggedStoreOffsets) -> bool:
-    try:
-        return has_rows(store.kind, store.databases)
-    except (NotFound, Corrupted):
-        return False
 
 
 def _times(path: Path) -> list[float]:

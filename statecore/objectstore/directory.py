@@ -44,9 +44,8 @@ from statecore.filesystem import (
     sync_if_readable,
 )
 from statecore.objectstore.base import Blob, Blobs, check_content, checked_name, checked_range
-from statecore.objectstore.permissions import permission_error
 from statecore.objectstore.pointers import Pointers, PointerValue
-from statecore.system_errors import Cause, cause_of, system_error
+from statecore.system_errors import Cause, cause_of, permission_error, system_error
 
 _PARTIAL = "~partial"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)

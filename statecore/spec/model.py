@@ -150,11 +150,9 @@ class ApplicationSpec:
     transactional_state_stores: bool = False
 
     @staticmethod
-    def undeclared(
-        application_id: str, guarantee: ProcessingGuarantee = ProcessingGuarantee.EXACTLY_ONCE_V2
-    ) -> ApplicationSpec:
+    def undeclared(application_id: str) -> ApplicationSpec:
         """An application without a spec."""
-        return ApplicationSpec(application_id, "", guarantee, ())
+        return ApplicationSpec(application_id, "", ProcessingGuarantee.EXACTLY_ONCE_V2, ())
 
     def store(self, name: str) -> StoreSpec | None:
         """The declared store of that name, including global ones; ``None`` if there is none."""

@@ -27,10 +27,9 @@ from statecore.standby.report import StandbyReport, StandbyTaskReport
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import TaskManager
 from statecore.standby.task_selection import TaskSelection
-from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import delete_expired
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.work_directory import CORRUPT, UNOWNED
+from statecore.statedir.work_directory import UNOWNED
 from statecore.stores.rocksdb.memory import memory_of
 from statecore.stores.settings import MemorySettings, StoreSettings
 from statecore.tasks.standby_task import StandbySettings, StandbyTask
@@ -86,11 +85,6 @@ def run_standby(
             bases.check_repository(stop)
         selection = None if request.group is not None else TaskSelection(request, spec, cluster, directory)
         with directory.lock(), _block_cache_metrics(metrics, memory, spec.application_id):
-            recover(directory, faults, say)
-            now_ms = int(time.time() * 1000)
-            for below in (CORRUPT, UNOWNED):
-                delete_expired(directory, below, now_ms)
-            sweep_bases(directory, now_ms, faults=faults)
             tasks = StartupTasks(
                 directory,
                 spec,
@@ -99,6 +93,10 @@ def run_standby(
                 find_snapshot=None if bases is None else bases.find_snapshot,
                 faults=faults,
             )
+            tasks.recover(say)
+            now_ms = int(time.time() * 1000)
+            delete_expired(directory, UNOWNED, now_ms)
+            sweep_bases(directory, now_ms, faults=faults)
             check = ignore if selection is None else selection.check
             manager = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
             job = _Standby(request, spec, directory, manager, on_report, metrics, say)

@@ -216,6 +216,6 @@ def _has_rows(place: StoreDirectory, store: StoreSpec) -> bool:
         return True
     for database in place.databases:
         with RocksDBStore(database, store.kind, read_only=True, settings=KEEP_FILES) as opened:
-            if next(opened.scan_lists(), None) is not None:
+            if opened.has_rows():
                 return True
     return False

@@ -22,7 +22,7 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 _LOG = logging.getLogger(__name__)
 
 KEPT_MS = 7 * 86_400_000
-"""Default retention of quarantined directories: a week."""
+"""Retention of quarantined directories: a week."""
 
 _EARLIEST_MS = 1_767_225_600_000
 """2026-01-01, before the first release: a clock that shows an earlier time is wrong."""
@@ -106,13 +106,13 @@ def quarantined(directory: StateDirectory, under: str) -> list[Quarantined]:
     return sorted(found, key=lambda one: (one.at_ms, one.path.name))
 
 
-def delete_expired(directory: StateDirectory, under: str, now_ms: int, keep_ms: int = KEPT_MS) -> None:
-    """Delete quarantined directories older than ``keep_ms``; failures are logged. Raises ``Fenced``.
+def delete_expired(directory: StateDirectory, under: str, now_ms: int) -> None:
+    """Delete quarantined directories older than :data:`KEPT_MS`; failures are logged. Raises ``Fenced``.
 
     One whose time is of a clock that was behind gets the present time instead, and is kept from now on.
     """
     for one in quarantined(directory, under):
-        if now_ms - one.at_ms > keep_ms:
+        if now_ms - one.at_ms > KEPT_MS:
             try:
                 if not _restamped(directory, one, under, now_ms):
                     delete_quarantined(directory, one)

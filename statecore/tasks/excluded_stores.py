@@ -57,7 +57,7 @@ def _is_left_empty(path: Path, kind: StoreKind, changelog: TopicPartition) -> bo
         if dict(state.offsets) != {changelog: OFFSET_UNKNOWN} or not state.closed_cleanly:
             return False
         with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:
-            return next(store.scan_lists(), None) is None
+            return not store.has_rows()
     except Corrupted:
         return False
 

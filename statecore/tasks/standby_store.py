@@ -165,7 +165,7 @@ class StandbyStore:
     @property
     def has_rows(self) -> bool:
         """Whether there is a row in any of its databases."""
-        return any(next(database.scan_lists(), None) is not None for database in self._databases.values())
+        return any(database.has_rows() for database in self._databases.values())
 
     def open(self) -> None:
         """Open every database, set all to one offset, and create one where there is none."""

@@ -5,7 +5,7 @@ closed, and opened when they are taken. Under exactly-once each database of such
 at a time: ``.checkpoint`` does not tell whether Kafka Streams closed it.
 
 A corrupt task is found here, and not while a rebalance waits. Under exactly-once its rows cannot be trusted, so its
-directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once restores
+directory is moved aside and kept for a week; the caller is told whether a snapshot has a copy. At-least-once restores
 over the existing rows, so nothing is moved: the task is refused, and an operator decides. The same holds where a store
 of the task has no changelog, or a file belongs to no known store, because these rows exist nowhere else. Directories
 that are not of this application, or of no subtopology of it, are left alone and reported.
@@ -51,21 +51,18 @@ class StartupSettings:
     Attributes:
         max_open_databases: open at once before the first assignment; a windowed store has a database for each segment.
             0: none, so that every task is read closed.
-        keep_corrupt_ms: how long a corrupt task directory is kept aside.
     """
 
     max_open_databases: int = 256
-    keep_corrupt_ms: int = KEPT_MS
 
     def __post_init__(self) -> None:
-        for name in ("max_open_databases", "keep_corrupt_ms"):
-            if getattr(self, name) < 0:
-                raise Invalid(
-                    f"{name} is {getattr(self, name)}.",
-                    code="setting-invalid",
-                    action="Give a number from 0 on.",
-                    setting=name,
-                )
+        if self.max_open_databases < 0:
+            raise Invalid(
+                f"max_open_databases is {self.max_open_databases}.",
+                code="setting-invalid",
+                action="Give a number from 0 on.",
+                setting="max_open_databases",
+            )
 
 
 @dataclass(frozen=True)
@@ -105,6 +102,7 @@ class StartupTasks(Generic[OpenedTask]):
         self._corrupt: dict[str, CorruptTask] = {}
         self._refused: dict[str, StatecoreError] = {}
         self._databases = 0
+        self._is_recovered = False  # whether :meth:`recover` has been called since the last start
         self._is_full = False
         """Whether descriptors or disk space did not suffice to open another task, which is sound all the same."""
 
@@ -133,10 +131,22 @@ class StartupTasks(Generic[OpenedTask]):
         """Open standbys that were not taken."""
         return dict(self._open)
 
+    def recover(self, say: Callable[[str], object] | None = None) -> None:
+        """Finish an interrupted placement, and delete corrupt directories that have expired."""
+        recover(self._directory, self._faults, say)
+        delete_expired(self._directory, CORRUPT, self._now_ms())
+        self._is_recovered = True
+
     def start(self) -> Mapping[str, TaskSum]:
-        """Finish an interrupted placement, open standbys within the limit, read other tasks; return :attr:`sums`."""
+        """Recover unless :meth:`recover` was called, open standbys within the limit, read other tasks.
+
+        Returns:
+            :attr:`sums`.
+        """
         self._directory.check_locked()
-        recover(self._directory, self._faults)
+        if not self._is_recovered:
+            self.recover()
+        self._is_recovered = False
         self._report_quarantined()
         try:
             for task in self._directory.task_directories():
@@ -234,7 +244,7 @@ class StartupTasks(Generic[OpenedTask]):
         self._faults.reach("startup.before-aside")
         try:
             refuse_open_stores(self._directory.task_path(task))
-            aside = quarantine_task(self._directory, task, CORRUPT, int(self._clock() * 1000))
+            aside = quarantine_task(self._directory, task, CORRUPT, self._now_ms())
         except StatecoreError as failure:
             self._directory.check_locked()
             self._refused[task] = failure
@@ -262,13 +272,15 @@ class StartupTasks(Generic[OpenedTask]):
             return None, error.what
 
     def _report_quarantined(self) -> None:
-        """Delete expired directories, and report the others whose task has no directory now."""
-        now_ms = int(self._clock() * 1000)
+        """Report quarantined directories that have not expired and whose task has no directory now."""
+        now_ms = self._now_ms()
         present = set(self._directory.task_directories())
-        delete_expired(self._directory, CORRUPT, now_ms, self._settings.keep_corrupt_ms)
         for one in quarantined(self._directory, CORRUPT):
-            if one.task not in present and now_ms - one.at_ms <= self._settings.keep_corrupt_ms:
+            if one.task not in present and now_ms - one.at_ms <= KEPT_MS:
                 self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._snapshot_of(one.task))
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
 
     def _check_assignable(self, task: str) -> None:
         if TaskId.match(task) is None or task == GLOBAL:

@@ -42,8 +42,8 @@ SMALL = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.driver.
 IMPATIENT = """
 import sys
 from statecore.cli.main import main
-from statecore.spark import registration
-registration.start_registered.__defaults__ = (2.0,)
+from statecore.spark import session
+session.start_registered.__defaults__ = (2.0,)
 sys.exit(main())
 """
 

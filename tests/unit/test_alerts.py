@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS, INSTRUMENTS, Instrument
+from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS, Instrument
+from tests.harness.instruments import INSTRUMENTS
 
 DOCUMENT = yaml.safe_load((Path(__file__).parents[2] / "docs" / "examples" / "alerts.yaml").read_text())
 RULES: list[dict[str, Any]] = [rule for group in DOCUMENT["groups"] for rule in group["rules"]]

@@ -16,8 +16,8 @@ import yaml
 
 from statecore.cli.request_options import request_of
 from statecore.errors import StatecoreError
-from statecore.metrics import INSTRUMENTS
 from statecore.standby.request import StandbyRequest
+from tests.harness.instruments import INSTRUMENTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "standby.md").read_text()

@@ -28,29 +28,126 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
-from statecore.formats.row_format import int64_values, valid_mask
+from statecore.formats.row_format import Records, int64_values, valid_mask
 from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images.chunks import EvenChunks
 from statecore.images.kernels import kernel
+from statecore.images.key_table import Chunk, KeyTable
 from statecore.images.model import RunFile, RunOrigin
+from statecore.images.run_writer import RunWriter
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunRanges, RunStatistics, checked_records, last_offset
+from statecore.images.sst import CHUNK_BYTES, CHUNK_ROWS
 from statecore.images.versions import kernel as versions_kernel
-from statecore.images.versions.replay import replay
-from statecore.images.versions.rows import RowFiles
-from statecore.images.versions.sorted_records import map_records
-from statecore.images.versions.table import RecordTable
+from statecore.images.versions.replay import Rows, replay
+from statecore.images.versions.sorted_records import SortedRecords, map_records, write_records
+from statecore.kernels.library import address_of
 
 SLICE_BYTES = 64 << 20
 """Bytes of finished rows held at once. Where files are divided by slices of keys, a slice has as many whatever the
 memory budget, because another slice is another file."""
+
+MOST_FILES = 64  # Most files open at once
+
+# Of a record, besides the batches: its position, target, two times, value position, stream time.
+_BYTES_PER_RECORD = 40
+_BYTES_AT_ONCE = 1 << 20
+
+
+class RecordTable(KeyTable):
+    """A key table that keeps every record, not only the last of each key, with its stream time."""
+
+    def __init__(self) -> None:
+        super().__init__(timestamps=True)
+        self._stream_times: list[npt.NDArray[np.int64]] = []
+        self._records = 0
+
+    @property
+    def bytes_to_sort(self) -> int:
+        """Memory in use, plus the memory that sorting needs."""
+        return self.bytes + self._records * _BYTES_PER_RECORD
+
+    def add_records(self, records: Records, stream_times: npt.NDArray[np.int64]) -> None:
+        """Hold the records of a batch that is not empty, by reference, with their stream times (ms)."""
+        self._stream_times.append(np.ascontiguousarray(stream_times))
+        self._records += len(stream_times)
+        self.add(records.keys, records.values, records.timestamps)
+
+    def write(self, path: Path) -> RunFile:
+        """Write the records with a key, of which there must be at least one, as a file of sorted records."""
+        ids = self.in_key_order(np.arange(self.keys, dtype=np.uint32))
+        first_records, where = self._sorted(ids)
+        count, batches = len(where), self._batches()
+        streams = np.array([address_of(one) for one in self._stream_times], np.int64)
+        times, stream_times, places = (
+            np.empty(count, np.int64),
+            np.empty(count, np.int64),
+            np.empty(count + 1, np.int64),
+        )
+        versions_kernel.run(
+            "describe_records",
+            batches=batches,
+            where=where,
+            count=count,
+            stream=streams,
+            times=times,
+            stream_times=stream_times,
+            places=places,
+        )
+        key_offsets = np.zeros(len(ids) + 1, np.int64)
+        keys = np.empty(int(self._lengths(ids).sum()), np.uint8)
+        versions_kernel.run(
+            "gather_keys",
+            entries=self._entries,
+            arena=self._arena,
+            ids=ids,
+            count=len(ids),
+            offsets=key_offsets,
+            keys=keys,
+        )
+        records = SortedRecords(key_offsets, keys, first_records, times, stream_times, places)
+        return write_records(path, records, _values(batches, where, places))
+
+    def _sorted(self, ids: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Index of the first record of each key, in the order of the ids, and the position of each record."""
+        batches = [held.ids for held in self._held if held is not None]  # a table that never shrinks has all of them
+        counts = np.zeros(self.keys, np.int64)
+        for batch in batches:
+            versions_kernel.run("count_records", ids=batch, rows=len(batch), counts=counts)
+        first_records = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(counts[ids], out=first_records[1:])
+        counts[ids] = first_records[:-1]
+        where = np.empty(int(first_records[-1]), np.int64)
+        for number, batch in enumerate(batches):
+            versions_kernel.run("place_records", ids=batch, rows=len(batch), batch=number, places=counts, out=where)
+        return first_records, where
+
+
+def _values(
+    batches: npt.NDArray[np.int64], where: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield the values in the order of the records, about a megabyte at a time."""
+    starts = places >> 1
+    low = 0
+    while low < len(where):
+        high = max(low + 1, int(np.searchsorted(starts, starts[low] + _BYTES_AT_ONCE, side="right")) - 1)
+        values = np.empty(int(starts[high] - starts[low]), np.uint8)
+        versions_kernel.run(
+            "gather_values", batches=batches, where=where, places=places, low=low, high=high, values=values
+        )
+        yield values
+        low = high
 
 
 class VersionRunBuilder:
@@ -109,6 +206,109 @@ class VersionRunBuilder:
             self._ranges.add(self._table.write(path), self._stream_time)
         self._null_keys += self._table.null_keys
         self._table = RecordTable()
+
+
+class RowFiles:
+    """The SST files of one store being written: one for the latest rows, one for each segment.
+
+    Rows come in key order, which is the order of each file; the segment id before the key separates the files. All
+    files are open at once. Where a store has more live segments than files may be open, a file takes several
+    neighbouring segments, and its rows of one slice of keys are sorted by segment; the next slice then needs a file of
+    its own. Rows come in parts that depend on the memory; chunks and slices do not depend on it.
+
+    A context manager that closes the files.
+    """
+
+    def __init__(self, directory: Path, *, first_live: int, last: int) -> None:
+        self._directory = directory
+        self._first = first_live
+        self._width = max(1, -(-(last - first_live + 1) // MOST_FILES))
+        self._open: dict[int, RunWriter] = {}
+        self._chunks: dict[int, EvenChunks] = defaultdict(EvenChunks)
+        self._done: list[RunFile] = []
+        self._slices = 0
+
+    @property
+    def sliced(self) -> bool:
+        """Whether the rows of each call get files of their own, besides the latest rows."""
+        return self._width > 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the files."""
+        for file in self._open.values():
+            file.__exit__()
+
+    def add(self, rows: Rows) -> None:
+        """Append rows, a slice of keys where :attr:`sliced`; keys ascend, within a call and between calls."""
+        segments = rows.described[:, 0]
+        lanes = np.where(segments < 0, -1, (segments - self._first) // self._width)
+        if not self.sliced:
+            order = np.argsort(lanes.astype(np.int16), kind="stable")
+        else:
+            self._finish([lane for lane in self._open if lane >= 0])
+            order = np.argsort(segments, kind="stable")
+        found, starts = np.unique(lanes[order], return_index=True)
+        for lane, low, high in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
+            file = self._open.get(lane)
+            if file is None:
+                file = self._open[lane] = RunWriter(self._path(lane))
+            for part in _parts(rows, order[low:high]):
+                for chunk in self._chunks[lane].add(_gathered(rows, part)):
+                    file.add(chunk)
+        self._slices += 1
+
+    def finish(self) -> list[RunFile]:
+        """Finish all files and return them as runs, those of older segments first and the latest rows last."""
+        self._finish(list(self._open))
+        return sorted(self._done, key=lambda run: run.min_key)
+
+    def _finish(self, lanes: Sequence[int]) -> None:
+        for lane in lanes:
+            with self._open.pop(lane) as file:
+                for chunk in self._chunks.pop(lane).rest():
+                    file.add(chunk)
+                self._done.append(file.finish())
+
+    def _path(self, lane: int) -> Path:
+        if lane < 0:
+            return self._directory / "latest.sst"
+        suffix = f"-{self._slices:05d}" if self.sliced else ""
+        return self._directory / f"segment-{self._first + lane * self._width}{suffix}.sst"
+
+
+def _parts(rows: Rows, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Split rows into parts that stay in the cache while they are written."""
+    ends = np.cumsum(rows.described[order, 2] + rows.described[order, 3])
+    low = 0
+    while low < len(order):
+        before = int(ends[low - 1]) if low else 0
+        high = min(low + CHUNK_ROWS, int(np.searchsorted(ends, before + CHUNK_BYTES, side="right")))
+        high = max(high, low + 1)
+        yield order[low:high]
+        low = high
+
+
+def _gathered(rows: Rows, part: npt.NDArray[np.int64]) -> Chunk:
+    key_bytes, value_bytes = rows.described[part, 2:].sum(axis=0).tolist()
+    key_offsets, value_offsets = np.zeros(len(part) + 1, np.int64), np.zeros(len(part) + 1, np.int64)
+    keys, values = np.empty(key_bytes, np.uint8), np.empty(value_bytes, np.uint8)
+    part = np.ascontiguousarray(part)
+    versions_kernel.run(
+        "gather_rows",
+        out=rows.described,
+        arena=rows.arena,
+        order=part,
+        count=len(part),
+        key_offsets=key_offsets,
+        keys=keys,
+        value_offsets=value_offsets,
+        values=values,
+    )
+    valid, timestamps = np.ones(len(part), np.uint8), np.zeros(len(part), np.int64)  # no deletes and no timestamps here
+    return Chunk(key_offsets, keys, value_offsets, values, valid, timestamps)
 
 
 def build_version_runs(

@@ -304,6 +304,10 @@ class RocksDBStore(WriteBufferStore):
         """
         return self._lists(self._data_family)
 
+    def has_rows(self) -> bool:
+        """Whether there is a committed row. Raises as :meth:`scan_lists`."""
+        return next(self.scan_lists(), None) is not None
+
     def _lists(self, family: str) -> ListScan:
         self._check_open()
         scan = ListScan(self._path, self._families[family], keep_alive=self._opened.claim)

@@ -37,14 +37,12 @@ from statecore.images.model import RunFile, SliceContent
 from statecore.images.row_batches import last_writes, unpacked, whole_records
 from statecore.images.runs_digest import merged_digest
 from statecore.images.spill import Spill
+from statecore.images.versions import build as versions_build
 from statecore.images.versions import kernel as versions_kernel
 from statecore.images.versions import replay as replay_module
-from statecore.images.versions import rows as rows_module
-from statecore.images.versions import table as table_module
+from statecore.images.versions.build import RecordTable, RowFiles
 from statecore.images.versions.replay import replay
-from statecore.images.versions.rows import RowFiles
 from statecore.images.versions.sorted_records import MappedRecords, SortedRecords, map_records
-from statecore.images.versions.table import RecordTable
 from statecore.isolation import IsolationLevel
 from tests.unit.changelog.build import CODECS, Record, batch, marker
 from tests.unit.images.sst_files import contents_of, entry, files_of, forged, sealed, written
@@ -53,7 +51,7 @@ from tests.unit.kernels.guard import arrow_column, between_guards, guarded_copy
 MODULES = (
     *(addresses, batch_scan, decoder_module, digest, kernel, key_table, merge, merged_kernel, merging),
     *(packed_records, reconcile, reconcile_kernel, runs_digest, slices, spill, sst, tables),
-    *(versions_kernel, replay_module, rows_module, table_module),
+    *(versions_build, versions_kernel, replay_module),
 )
 
 

@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from statecore.errors import Invalid, Retryable
-from statecore.spark import registration, session
+from statecore.spark import session
 from tests.harness.raising import raises
 
 
@@ -35,7 +35,7 @@ class SlowContext:
 def test_a_context_that_starts_after_the_timeout_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "SparkContext", SlowContext)
     with raises(Retryable, "spark-master-not-responding", master="spark://one:7077"):
-        registration.start_registered(None, "spark://one:7077", seconds=0.05)  # type: ignore[arg-type]
+        session.start_registered(None, "spark://one:7077", seconds=0.05)  # type: ignore[arg-type]
     assert not SlowContext.stopped.is_set()
     SlowContext.come_up.set()
     assert SlowContext.stopped.wait(300)

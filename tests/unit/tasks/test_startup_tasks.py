@@ -13,7 +13,7 @@ from statecore.errors import Capacity, Corrupted, Fenced, Invalid, Retryable
 from statecore.faults import STARTUP_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import ProcessingGuarantee, StoreSpec
-from statecore.statedir.quarantine import quarantined
+from statecore.statedir.quarantine import KEPT_MS, quarantine_task, quarantined
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import Task, TaskDirectoryState
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
@@ -313,7 +313,6 @@ def test_the_next_start_reports_quarantined_tasks_and_deletes_expired_ones(world
             world.directory,
             spec_of(),
             opener(world, []),
-            settings=StartupSettings(keep_corrupt_ms=5000),
             find_snapshot=lambda task: f"copy of {task}",
             clock=lambda: now[0],
         )
@@ -324,13 +323,29 @@ def test_the_next_start_reports_quarantined_tasks_and_deletes_expired_ones(world
     world.put_task("0_0", 4)
     break_it(world, "0_0")
     assert start().corrupt["0_0"].reason
-    now[0] += 5
+    now[0] += KEPT_MS / 1000
     assert (start().corrupt["0_0"].snapshot, start().corrupt["0_0"].reason) == ("copy of 0_0", "")
     world.put_task("0_0", 1)
     assert not start().corrupt, "there is another one in its place"
     assert quarantined(world.directory, "corrupt")
     now[0] += 1
     start()
+    assert not quarantined(world.directory, "corrupt")
+
+
+def test_a_start_recovers_unless_its_process_has_done_so(world: World) -> None:
+    def put_expired() -> None:
+        world.put_task("0_0", 4)
+        quarantine_task(world.directory, "0_0", "corrupt", 1)
+
+    tasks = StartupTasks(world.directory, spec_of(), opener(world, []), clock=lambda: KEPT_MS / 1000 + 1)
+    put_expired()
+    tasks.recover()
+    assert not quarantined(world.directory, "corrupt")
+    put_expired()
+    tasks.start()
+    assert quarantined(world.directory, "corrupt")
+    tasks.start()
     assert not quarantined(world.directory, "corrupt")
 
 
@@ -360,10 +375,9 @@ def test_one_that_cannot_be_closed_does_not_keep_the_others_open(world: World) -
     assert not tasks.open_tasks
 
 
-@pytest.mark.parametrize("setting", ["max_open_databases", "keep_corrupt_ms"])
-def test_settings_are_no_negative_numbers(setting: str) -> None:
-    with pytest.raises(Invalid, match=setting):
-        StartupSettings(**{setting: -1})
+def test_the_limit_of_open_databases_is_no_negative_number() -> None:
+    with pytest.raises(Invalid, match="max_open_databases"):
+        StartupSettings(-1)
 
 
 @pytest.mark.parametrize("point", three_of(STARTUP_POINTS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from statecore.cli.prompts import ask_on
+from statecore.cli.discover import ask_on
 from statecore.discover.spec_draft import OpenStore
 from statecore.formats.kinds import StoreKind
 
