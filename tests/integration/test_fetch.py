@@ -103,7 +103,7 @@ def test_kafka_streams_opens_what_was_fetched_without_transactions(
 def opens_what_is_fetched(lived: Lived, world: World, url: str) -> None:
     snapshot = publish(world.spec(), url)
     report = fetch(world, url)
-    assert (report.snapshot, report.placed, report.passed_over) == (snapshot, True, ())
+    assert (report.snapshot, report.placed, report.skipped_snapshots) == (snapshot, True, ())
     assert world.rows() == lived.rows
     assert world.reopen() == (lived.answers, 0)
     again = fetch(world, url)
@@ -179,7 +179,7 @@ def test_topics_that_do_not_match_the_snapshot_are_reported_and_nothing_is_chang
     topics.delete(shop.servers, shop.changelog())
     with refused(shop, Invalid, "changelog-topic-missing") as caught:
         fetch_of(shop)
-    assert [one["snapshot"] for one in caught.value.context["passed_over"]] == [new, older]
+    assert [one["snapshot"] for one in caught.value.context["skipped_snapshots"]] == [new, older]
     with refused(shop, Invalid, "changelog-topic-missing", topics=[shop.changelog()]):
         fetch_of(shop, snapshot=new)
     topics.create(shop.servers, shop.changelog(), shop.partitions)
