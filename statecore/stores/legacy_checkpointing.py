@@ -15,8 +15,8 @@ process death       the file has an older offset, and the rows     there is no f
                     above it are written once more                 and its rows are not trusted
 ==================  =============================================  =======================================
 
-The committing caller decides when to checkpoint (:mod:`statecore.tasks.checkpoint_policy`). In Kafka Streams the store
-does: after 10 000 offsets.
+The committing caller decides when a task checkpoint is due (:mod:`statecore.tasks.checkpoint_policy`). In Kafka
+Streams the store does: after 10 000 offsets.
 """
 
 from __future__ import annotations
