@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +19,11 @@ from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
-from tests.harness import s3_server, topics
+from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
+from tests.harness.s3_server import S3Server
 from tests.harness.shop_application import Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Lived, World
@@ -31,21 +31,8 @@ from tests.harness.tables import Lived, World
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[s3_server.S3Server]:
-    """A server; credentials are in the environment, as on any machine."""
-    before = dict(os.environ)
-    os.environ.update(AWS_ACCESS_KEY_ID=s3_server.ACCESS, AWS_SECRET_ACCESS_KEY=s3_server.SECRET)
-    try:
-        with s3_server.serving() as running:
-            yield running
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 @pytest.fixture
-def url(server: s3_server.S3Server) -> str:
+def url(server: S3Server) -> str:
     """A repository of its own."""
     found = server.bucket("states").below(uuid.uuid4().hex).url
     create_repository(found)
@@ -192,7 +179,7 @@ def test_topics_that_do_not_match_the_snapshot_are_reported_and_nothing_is_chang
 
 
 def test_credentials_buckets_and_prefixes_that_are_wrong_are_refused_each_by_its_name(
-    shop: Shop, server: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.write()
     publish(shop.spec, shop.url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -26,10 +26,11 @@ from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest, StoreSnapshot
 from statecore.repository.repository import create_repository
-from tests.harness import mounts, s3_server, topics
+from tests.harness import mounts, topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
+from tests.harness.s3_server import S3Server
 from tests.harness.topics import Record
 from tests.harness.verify_image import verify_image
 
@@ -38,25 +39,11 @@ pytestmark = pytest.mark.integration
 NOW = int(time.time() * 1000)
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an S3 repository; credentials are in the environment, as on any machine."""
-    before = dict(os.environ)
-    os.environ.update(AWS_ACCESS_KEY_ID=s3_server.ACCESS, AWS_SECRET_ACCESS_KEY=s3_server.SECRET)
-    try:
-        with s3_server.serving() as server:
-            yield server.bucket("states").below("of-tests").url
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 @pytest.fixture(params=one_of(["directory", "s3"]))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
-        found = str(request.getfixturevalue("s3"))
-        base, _, query = found.partition("?")
-        found = f"{base}/{sha256(str(tmp_path).encode()).hexdigest()[:12]}?{query}"
+        server: S3Server = request.getfixturevalue("server")
+        found = server.bucket("states").below(sha256(str(tmp_path).encode()).hexdigest()[:12]).url
     else:
         found = (tmp_path / "repository").as_uri()
     create_repository(found)
@@ -329,10 +316,11 @@ def test_a_repository_that_is_not_there_is_refused_before_anything_is_read(
 
 
 def test_credentials_that_are_wrong_are_refused_before_anything_is_read(
-    spec: dict[str, Any], s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: dict[str, Any], server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_repository(s3)
+    url = server.bucket("states").below("of-tests").url
+    create_repository(url)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     with raises(Invalid, "object-store-access-denied"):
-        restore(spec, s3, tmp_path / "state")
+        restore(spec, url, tmp_path / "state")
     assert not (tmp_path / "state").exists()
