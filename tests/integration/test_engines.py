@@ -27,16 +27,12 @@ from statecore.jobs.restore.run import run_restore
 from statecore.spark.engine import SparkEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.on_spark import SPARK_LEFTOVERS
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
 from tests.harness.topics import Record
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.integration, *SPARK_LEFTOVERS]
 
 ENGINES: dict[str, Engine] = {"spark": SparkEngine("local[2]"), "processes": ProcessEngine(2)}
 NOW = int(time.time() * 1000)
