@@ -31,6 +31,7 @@ from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
 from tests.harness.s3_server import S3Server
+from tests.harness.three_kinds import deletes_and_overwrites, three_kinds
 from tests.harness.topics import Record
 from tests.harness.verify_image import verify_image
 
@@ -52,42 +53,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def spec(broker: Broker) -> dict[str, Any]:
-    """An application of three kinds and a global table; deletes and overwrites are among its records."""
-    servers, application_id = broker.bootstrap_servers, f"publish-{time.time_ns()}"
-    stamp = NOW.to_bytes(8, "big")
-    keys = {
-        "plain": lambda n: b"key-%d" % n,
-        "clicks": lambda n: b"key-%d" % n + stamp + bytes(4),
-        "past": lambda n: b"key-%d" % n,
-    }
-    for store, key in keys.items():
-        topics.create(servers, f"{application_id}-{store}-changelog", 3, topics.UNCLEANED)
-        feed(servers, application_id, store, key)
-    topics.create(servers, f"{application_id}-all", 2, topics.UNCLEANED)
-    topics.produce(servers, f"{application_id}-all", [Record(b"%d" % n, b"g", partition=n % 2) for n in range(100)])
-    return {
-        "application_id": application_id,
-        "bootstrap_servers": servers,
-        "processing_guarantee": "at_least_once",
-        "subtopologies": {
-            "0": {
-                "stores": {
-                    "plain": {"kind": "key-value"},
-                    "clicks": {"kind": "timestamped-window", "retention": "10m"},
-                    "past": {"kind": "versioned-key-value", "retention": "10m"},
-                }
-            }
-        },
-        "global_stores": {"everywhere": {"kind": "timestamped-key-value", "topic": f"{application_id}-all"}},
-    }
-
-
-def feed(servers: str, application_id: str, store: str, key: Any, count: int = 2000) -> None:
-    records = [
-        Record(key(n % 300), None if n % 7 == 0 else b"value %d" % n, partition=n % 3, timestamp=NOW + n)
-        for n in range(count)
-    ]
-    topics.produce(servers, f"{application_id}-{store}-changelog", records)
+    return three_kinds(broker.bootstrap_servers, f"publish-{time.time_ns()}")
 
 
 def restore(
@@ -300,7 +266,8 @@ def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any]
 def test_an_older_plan_does_not_go_back_behind_what_was_published_since(spec: dict[str, Any], url: str) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="old", partitions=(0,), faults=InjectedFault("restore.after-plan"))
-    feed(spec["bootstrap_servers"], spec["application_id"], "plain", lambda n: b"key-%d" % n, count=30)
+    topic = f"{spec['application_id']}-plain-changelog"
+    topics.produce(spec["bootstrap_servers"], topic, deletes_and_overwrites(count=30))
     restore(spec, url)
     with raises(Fenced, "publication-conflict"):
         restore(spec, url, request_id="old", partitions=(0,))
