@@ -15,6 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.global_stores.manager import GlobalStores
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
+from statecore.global_stores.state import GlobalState
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.manual_clock import ManualClock
@@ -120,3 +121,15 @@ def poll_until(stores: GlobalStores, reached: Callable[[], bool], most: int = 50
             return
         stores.poll()
     raise AssertionError("polled in vain")
+
+
+def poll_until_running(stores: GlobalStores) -> None:
+    poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
+
+
+def recreated(world: World) -> None:
+    world.recreate(log({b"x": b"7", b"z": b"9"}), log({b"c": b"8"}))
+
+
+def fewer_partitions(world: World) -> None:
+    del world.topic.parts[1]
