@@ -1,4 +1,4 @@
-"""Systems that the tests of one module share."""
+"""Systems that the tests of one module share, and clients of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from statecore.changelog.cluster import Cluster
+from tests.harness.broker import Broker
 from tests.harness.s3_server import CREDENTIALS, S3Server, serving
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with Cluster(broker.bootstrap_servers, timeout=300) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
