@@ -11,13 +11,9 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
-from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.read_report import ReadReport
-from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -25,6 +21,7 @@ from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
 from tests.harness.s3_server import S3Server
 from tests.harness.shop_application import Shop
+from tests.harness.snapshot_requests import fetch, publish
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Lived, World
 
@@ -55,22 +52,6 @@ def world(lived: Lived, state_dir: Path) -> World:
 @pytest.fixture
 def shop(broker: Broker, tmp_path: Path, url: str) -> Shop:
     return Shop(broker.bootstrap_servers, tmp_path, url=url, has_global=False)
-
-
-def publish(spec: Any, url: str, **more: Any) -> str:
-    """A snapshot of an application, made where there is no state directory."""
-    request = RestoreRequest(state_dir="", spec=spec, repository=url, transaction_wait=5.0, **more)
-    report = run_restore(request, InProcessEngine())
-    assert isinstance(report, ReadReport)
-    assert report.published is not None
-    return report.published.snapshot
-
-
-def fetch(world: World, url: str, **more: Any) -> FetchReport:
-    asked: dict[str, Any] = {"bootstrap_servers": world.servers, **more}
-    return run_fetch(
-        FetchRequest(repository=url, application_id=world.application_id, state_dir=str(world.state_dir), **asked)
-    )
 
 
 def test_kafka_streams_opens_what_was_fetched_restores_nothing_and_answers_as_before(
