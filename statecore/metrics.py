@@ -303,7 +303,7 @@ class RestoreMetrics:
 
 
 class CheckpointMetrics:
-    """Metrics of the checkpoints of one process: nothing before the first success."""
+    """Metrics of the checkpoints that one process makes in a repository: nothing before the first success."""
 
     def __init__(self, metrics: Metrics, tags: Tags, clock: Clock = time.time) -> None:
         self._metrics, self._tags, self._clock = metrics, dict(tags), clock

@@ -56,10 +56,10 @@ class OffsetSums:
     @property
     def exit_code(self) -> int:
         """That of ``Corrupted`` if a task is damaged, of ``Invalid`` if one is foreign or unreadable; else 0."""
-        standings = {one.state for one in self.tasks}
-        if TaskDirectoryState.DAMAGED in standings:
+        states = {one.state for one in self.tasks}
+        if TaskDirectoryState.DAMAGED in states:
             return Corrupted.exit_code
-        return Invalid.exit_code if standings & {TaskDirectoryState.FOREIGN, TaskDirectoryState.UNREADABLE} else 0
+        return Invalid.exit_code if states & {TaskDirectoryState.FOREIGN, TaskDirectoryState.UNREADABLE} else 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,7 +73,7 @@ class OffsetSums:
     def _task(self, task: TaskSum) -> dict[str, Any]:
         return {
             "task": task.task,
-            "standing": str(task.state),
+            "state": str(task.state),
             "reason": task.reason,
             "offset_sum": task.sum,
             "end_offset_sum": self.end_sum(task),
@@ -86,7 +86,7 @@ class OffsetSums:
                     "end_offset": None if one.changelog is None else self.ends.get(one.changelog),
                     "source": str(one.source),
                     "is_followed": self.is_followed(task, one),
-                    "databases_disagree": one.databases_differ,
+                    "databases_differ": one.databases_differ,
                     "reason": one.reason,
                 }
                 for one in task.stores

@@ -1,16 +1,16 @@
-"""In-progress marker of a snapshot, read when deciding whether a checkpoint is due.
+"""In-progress marker of an application: a job that will publish a snapshot is running.
 
-A long checkpoint (a changelog that is read whole) writes the marker into the repository, again and again as long as it
-lives. A restore that publishes writes it at once: one of whole changelogs cannot be rebased on what a checkpoint
-publishes meanwhile, and its result would be lost::
+The marker is a blob of constant content in the application repository; its age is that of the blob::
 
-    apps/<application id>/jobs/checkpoint.in-progress   written FIRST seconds after the start, then every AGAIN seconds;
-                                                        a resumed job deletes it even if it ended before writing it; a
-                                                        killed job writes it no more
+    apps/<application id>/jobs/checkpoint.in-progress
 
-It is advisory: the schedule leaves an application with a recent marker alone
-(:mod:`statecore.jobs.checkpoint.schedule`), because a second checkpoint would read the same. Its content is constant;
-the time is that of the blob.
+A checkpoint writes it after FIRST seconds, so only if it reads much, and a restore that publishes at its start. Both
+write it again every AGAIN seconds and delete it at their end. A killed job leaves it; after LOST seconds it is ignored,
+and the job that resumes the work deletes it.
+
+The schedule (:mod:`statecore.jobs.checkpoint.schedule`) starts no checkpoint while a marker is recent: it would read
+the same records. A restore of whole changelogs (``--from none``) needs this more: a checkpoint that publishes first
+makes its result useless. The marker is advisory. The publication is safe without it.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from statecore.jobs.engine.protocol import HandedOver
 from statecore.repository.application_repository import ApplicationRepository
 
 FIRST = 10.0
-"""Seconds until a checkpoint writes the marker: most are done by then."""
+"""Seconds until a checkpoint writes the marker; most checkpoints are shorter."""
 
 AGAIN = 60.0
 """Seconds between two writes."""
 
 LOST = 200.0
-"""Age in seconds at which a marker is ignored: three writes are missing."""
+"""Age in seconds from which a marker is ignored: three writes are missing."""
 
 _CONTENT = b"A snapshot is in progress.\n"
 
 
 class InProgressMarker:
-    """The marker, as far as one job is responsible for it."""
+    """Whether a job deletes the marker at its end."""
 
     def __init__(self) -> None:
         self._ends_with_us = threading.Event()
 
     @property
     def is_deleted_at_end(self) -> bool:
-        """Whether it is deleted when this job ends."""
+        """Whether this job deletes it at its end."""
         return self._ends_with_us.is_set()
 
     def delete_at_end(self) -> None:
-        """This job wrote it, or resumes the work of the process that did: delete it at the end."""
+        """Delete it at the end: this job wrote it, or resumes the job that wrote it."""
         self._ends_with_us.set()
 
     def leave(self) -> None:
-        """Another process continues this job's work, and deletes the marker."""
+        """Do not delete it: another process continues this job and will."""
         self._ends_with_us.clear()
 
 
@@ -59,10 +59,10 @@ class InProgressMarker:
 def marked_in_progress(
     repository: ApplicationRepository, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
 ) -> Iterator[InProgressMarker]:
-    """Write the marker while a long job runs inside. A failed write is ignored.
+    """Write the marker while a job runs inside. A failed write is ignored.
 
-    A job that hands over to another process (:class:`HandedOver`) leaves the marker, and that process deletes it at its
-    end, however short it was (:meth:`InProgressMarker.delete_at_end`).
+    A job that another process continues (:class:`HandedOver`) writes the marker and leaves it. That process calls
+    :meth:`InProgressMarker.delete_at_end`, and so deletes it even if it ends within ``first`` seconds.
     """
     name = repository.names.in_progress_marker
     ended, marker = threading.Event(), InProgressMarker()

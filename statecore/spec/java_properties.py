@@ -1,17 +1,23 @@
 """Translates an application's ``.properties`` from Kafka's Java names to kafka-python's.
 
 ======================================  ==============================================================================
-Java (``StreamsConfig``, clients)       here ======================================
-============================================================================== ``application.id``
-the application's id ``bootstrap.servers``                   the cluster ``processing.guarantee``                the
-guarantee ``enable.transactional.statestores``    whether state stores are transactional (4.4) ``dsl.store.format``
-the format of the DSL's stores ``security.protocol``                   ``security_protocol`` ``sasl.mechanism``
-``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI, OAUTHBEARER, AWS_MSK_IAM ``sasl.jaas.config``
-``sasl_plain_username`` and ``sasl_plain_password``, or the Kerberos service ``ssl.truststore.location``, type PEM
-``ssl_cafile`` ``ssl.keystore.location``, type PEM     ``ssl_certfile`` and ``ssl_keyfile``: one file has both
-``ssl.key.password``                    ``ssl_password`` ``ssl.endpoint.identification.…``       ``ssl_check_hostname``
-times and sizes of the connection       the same with underscores ======================================
-==============================================================================
+Java (``StreamsConfig``, clients)       here
+======================================  ==============================================================================
+``application.id``                      the application's id
+``bootstrap.servers``                   the cluster
+``processing.guarantee``                the guarantee
+``enable.transactional.statestores``    whether state stores are transactional (4.4)
+``dsl.store.format``                    the format of the DSL's stores
+``security.protocol``                   ``security_protocol``
+``sasl.mechanism``                      ``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI, OAUTHBEARER,
+                                        AWS_MSK_IAM
+``sasl.jaas.config``                    ``sasl_plain_username`` and ``sasl_plain_password``, or the Kerberos service
+``ssl.truststore.location``, type PEM   ``ssl_cafile``
+``ssl.keystore.location``, type PEM     ``ssl_certfile`` and ``ssl_keyfile``: one file has both
+``ssl.key.password``                    ``ssl_password``
+``ssl.endpoint.identification.…``       ``ssl_check_hostname``
+times and sizes of the connection       the same with underscores
+======================================  ==============================================================================
 
 Connection settings that cannot be translated (a JKS truststore, a custom class) are refused, with a
 remedy. Names with the prefixes of the restore consumer win, as in Kafka Streams, because it reads the changelogs there.

@@ -53,7 +53,7 @@ class PlacedStore:
             empty; of a global store partition of the source topic → next offset.
         bytes: bytes on disk.
         identity: content of RocksDB's ``IDENTITY`` file, which survives every opening of the database.
-        checkpoint: file in the task's directory with the same offsets, for a store whose offset Kafka Streams does not
+        checkpoint: name of the checkpoint file with the same offsets, for a store whose offset Kafka Streams does not
             read from the database; else empty.
     """
 

@@ -5,17 +5,18 @@ The offsets are in ``.checkpoint_<store>`` beside the store, the position in ``<
 ahead of the rows: they are written after the commit that they describe, and when a commit lowers or removes an offset,
 the file is lowered first.
 
-==================  =============================================  ======================================= event
-at-least-once                                  exactly-once ==================
-=============================================  ======================================= ``open``            read
-read, then deleted once the store is open ``checkpoint``      written                                        nothing
-``close``           written                                        written process death       the file has an older
-offset, and the rows     there is no file: the store has no offset,
+==================  =============================================  =======================================
+event               at-least-once                                  exactly-once
+==================  =============================================  =======================================
+``open``            read                                           read, then deleted once the store is open
+``checkpoint``      written                                        nothing
+``close``           written                                        written
+process death       the file has an older offset, and the rows     there is no file: the store has no offset,
                     above it are written once more                 and its rows are not trusted
 ==================  =============================================  =======================================
 
-The committing caller decides when to checkpoint (:mod:`statecore.tasks.checkpoint_policy`). In Kafka Streams the store
-does: after 10 000 offsets.
+The committing caller decides when a task checkpoint is due (:mod:`statecore.tasks.checkpoint_policy`). In Kafka
+Streams the store does: after 10 000 offsets.
 """
 
 from __future__ import annotations

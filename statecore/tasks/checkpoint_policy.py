@@ -1,8 +1,8 @@
-"""Writes offsets beside the stores: on a commit, once the checkpoint interval has elapsed (KIP-116).
+"""Task checkpoints: offsets written beside the stores, on a commit, once the checkpoint interval has elapsed (KIP-116).
 
 A processor's loop commits its stores at ``commit.interval.ms`` through :meth:`TaskCheckpointer.commit`. Nothing else
-writes a checkpoint, no timer and no thread, so the effective interval is a multiple of the commit interval, and a task
-that does not commit writes none. The same holds for active, standby and global tasks.
+writes a task checkpoint, no timer and no thread, so the effective interval is a multiple of the commit interval, and a
+task that does not commit writes none. The same holds for active, standby and global tasks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ DEFAULT_INTERVAL_MS = DEFAULT_CHECKPOINT_INTERVAL_MS  # Five minutes; docs/offse
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """The checkpoint interval.
+    """The interval of task checkpoints.
 
     Attributes:
-        interval_ms: ``statestore.checkpoint.interval.ms``: least milliseconds between two checkpoints of a task; 0 is
-            one at every commit.
+        interval_ms: ``statestore.checkpoint.interval.ms``: least milliseconds between two task checkpoints; 0 is one
+            at every commit.
 
     Raises:
         Invalid: the interval is negative.
@@ -52,7 +52,7 @@ class CheckpointSettings:
 
 
 class CheckpointPolicy:
-    """Tells whether a checkpoint is due, by a monotonic clock in seconds."""
+    """Tells whether a task checkpoint is due, by a monotonic clock in seconds."""
 
     def __init__(self, settings: CheckpointSettings, clock: Clock = time.monotonic) -> None:
         self._interval = settings.interval_ms / 1000
@@ -75,7 +75,7 @@ class CheckpointPolicy:
 
 
 class TaskCheckpointer:
-    """Opens and closes the stores of a task, and writes their offsets when a checkpoint is due.
+    """Opens and closes the stores of a task, and writes their offsets when a task checkpoint is due.
 
     Args:
         offsets: the task's stores and files.

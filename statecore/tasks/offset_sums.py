@@ -222,24 +222,24 @@ class _TaskReader:
         if not self.declared:
             stores = self._undeclared(found, holder is not None)
         stores.sort(key=lambda one: one.store)
-        standing, reason = TaskDirectoryState.KNOWN, notes
+        state, reason = TaskDirectoryState.KNOWN, notes
         broken = [one for one in stores if one.is_damaged]
         if undeclared:
-            standing, reason = (
+            state, reason = (
                 TaskDirectoryState.UNDECLARED,
                 "The spec declares no logged store on disk of its subtopology.",
             )
         elif (owner := self._owner({one.store for one in found})) is not None:
-            standing, reason = TaskDirectoryState.FOREIGN, f"Its offsets are of {owner}."
+            state, reason = TaskDirectoryState.FOREIGN, f"Its offsets are of {owner}."
         elif holder is not None:
-            standing, reason = (
+            state, reason = (
                 TaskDirectoryState.OPEN,
                 f"{holder} has its stores open; these are the offsets of the last flush.",
             )
         elif broken:
-            standing, reason = TaskDirectoryState.DAMAGED, broken[0].reason
+            state, reason = TaskDirectoryState.DAMAGED, broken[0].reason
         count = sum(map(len, databases.values()))
-        return TaskSum(self.task, standing, reason, tuple(stores), count, is_open_elsewhere=holder is not None)
+        return TaskSum(self.task, state, reason, tuple(stores), count, is_open_elsewhere=holder is not None)
 
     def _read_file(self) -> str:
         """Read ``.checkpoint``; returns why it cannot be read, empty where it can, or does not exist."""

@@ -54,7 +54,7 @@ class TaskDirectory:
     Attributes:
         stores: the open stores by name.
         adopted: offsets adopted from files of an older version.
-        checkpointer: commits the stores and writes checkpoints.
+        checkpointer: commits the stores and writes task checkpoints.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class TaskDirectory:
         self.checkpointer = checkpointer
 
     def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> bool:
-        """Commit stores, and write a checkpoint when it is due; see :meth:`TaskCheckpointer.commit`."""
+        """Commit stores, and write a task checkpoint when it is due; see :meth:`TaskCheckpointer.commit`."""
         return self.checkpointer.commit(offsets)
 
     def close(self) -> None:

@@ -91,3 +91,9 @@ def files(directory: Path) -> dict[str, int]:
     return {
         str(one.relative_to(directory)): one.stat().st_size for one in sorted(directory.rglob("*")) if one.is_file()
     }
+
+
+def inodes(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Every file and directory below: times, links, size."""
+    found = {str(path): path.stat() for path in directory.rglob("*")}
+    return {name: (one.st_mtime_ns, one.st_ctime_ns, one.st_nlink, one.st_size) for name, one in found.items()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import pytest
+
 from statecore.faults import FaultPoints
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.planning.plan import ReadPlan
@@ -12,6 +14,12 @@ from statecore.jobs.restore import run as restore
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
+
+SPARK_LEFTOVERS = (
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+)
+"""Marks of tests with Spark: PySpark leaves its gateway's sockets and pipe to the end of the process."""
 
 
 def run_restore(

@@ -340,14 +340,14 @@ class Campaign(RandomApplication):
         return [(together, {"tasks": tuple(some)}) for some in (tasks[:cut], tasks[cut:]) if some]
 
     def fetch_into(
-        self, state_dir: Path, expected: str, *, passed_over: Sequence[str] = (), planned: bool = False, **more: Any
+        self, state_dir: Path, expected: str, *, skipped: Sequence[str] = (), planned: bool = False, **more: Any
     ) -> FetchReport:
         """Fetch into a directory; what is there then is what this snapshot must hold.
 
         Args:
             state_dir: the directory.
             expected: the snapshot that is to be taken.
-            passed_over: those that are to be found damaged before it.
+            skipped: those that are to be found damaged before it.
             planned: whether a plan is asked first, which must say the same.
             more: fields of the request.
         """
@@ -365,7 +365,7 @@ class Campaign(RandomApplication):
             come = (report.kept, report.downloaded_bytes, report.at_hand_bytes)
             assert (plan.kept, plan.downloaded_bytes, plan.at_hand_bytes) == come
         assert report.snapshot == expected
-        assert [one.snapshot for one in report.passed_over] == list(passed_over)
+        assert [one.snapshot for one in report.skipped_snapshots] == list(skipped)
         asked = [one for one in report.stores if not one.restored_by_kafka_streams]
         self._compare(state_dir, asked, self.expected[expected], f"what was fetched of {expected}")
         stored = self.stores_of(expected)

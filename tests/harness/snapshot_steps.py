@@ -81,7 +81,7 @@ def damage(campaign: Campaign) -> None:
     with _damaged(app_repository, target.blob, hurt, way):
         _refused(campaign, state_dir, order[0])
         if left:
-            campaign.fetch_into(state_dir, left[0], passed_over=order[: order.index(left[0])])
+            campaign.fetch_into(state_dir, left[0], skipped=order[: order.index(left[0])])
         else:
             _refused(campaign, state_dir, None)
         shutil.rmtree(state_dir, ignore_errors=True)

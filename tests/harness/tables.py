@@ -42,6 +42,12 @@ class World:
         other.state_dir = state_dir
         return other
 
+    def copied(self, name: str) -> World:
+        """The same application upon a copy of its directory as it is now."""
+        state_dir = self.state_dir.parent / name
+        shutil.copytree(self.state_dir, state_dir)
+        return self.at(state_dir)
+
     def feed(self, rounds: int = 3, keys: int = 200) -> None:
         """Updates of keys over two partitions; every fifth key is deleted at the end."""
         updates = [

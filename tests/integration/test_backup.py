@@ -6,10 +6,9 @@ The repository lies in a real S3 server.
 from __future__ import annotations
 
 import gc
-import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,14 @@ from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import create_repository
-from tests.harness import directory, s3_server, topics
+from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.flushing import flush
 from tests.harness.kinds import PLAIN, KindsApplication
 from tests.harness.raising import raises
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
+from tests.harness.s3_server import S3Server
 from tests.harness.shop_application import Shop
 from tests.harness.streams import StreamsJvm, leave_group
 from tests.harness.tables import World
@@ -43,23 +43,9 @@ from tests.harness.topics import Record
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a bucket; credentials are in the environment, as on any machine."""
-    before = dict(os.environ)
-    os.environ.update(AWS_ACCESS_KEY_ID=s3_server.ACCESS, AWS_SECRET_ACCESS_KEY=s3_server.SECRET)
-    try:
-        with s3_server.serving() as server:
-            yield server.bucket("states").url
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 @pytest.fixture
-def url(s3: str) -> str:
-    bucket, _, query = s3.partition("?")
-    made = f"{bucket.rstrip('/')}/{uuid.uuid4().hex}?{query}"
+def url(server: S3Server) -> str:
+    made = server.bucket("states").below(uuid.uuid4().hex).url
     create_repository(made)
     return made
 

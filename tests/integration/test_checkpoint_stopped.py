@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -32,14 +31,6 @@ pytestmark = pytest.mark.integration
 
 AMONG = ("checkpoint.after-plan", "publish.after-head")
 """Some of all points."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server.serving() as server, pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_ACCESS_KEY_ID", s3_server.ACCESS)
-        environment.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
-        yield server
 
 
 def url_of(server: S3Server, name: str, endpoint: str = "") -> str:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from bench.s3_request_log import RequestLog
 from statecore.faults import VARIABLE
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.compact.report import CompactionOutcome
-from tests.harness import s3_server
 from tests.harness.case_selection import one_of
 from tests.harness.s3_server import S3Server
 from tests.unit.jobs.compact.compacting import At, Farm, old_rows, some_rows, spec_of
@@ -24,14 +22,6 @@ from tests.unit.jobs.compact.compacting import At, Farm, old_rows, some_rows, sp
 pytestmark = pytest.mark.integration
 
 ATS = [At(f"0_{task}", "plain") for task in range(3)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server.serving() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", s3_server.ACCESS)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
-        yield server
 
 
 @pytest.fixture

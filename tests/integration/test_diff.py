@@ -29,6 +29,7 @@ from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
 from statecore.spark.engine import SparkEngine
 from statecore.spark.session import spark_context
+from tests.harness import directory
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS
 from tests.harness.kinds import PLAIN
@@ -70,12 +71,6 @@ def diff(world: KindsWorld, state_dir: Path, **asked: Any) -> DiffReport:
     return run_diff(request, InProcessEngine())
 
 
-def left(state_dir: Path) -> Mapping[str, tuple[int, ...]]:
-    """Every file and directory below: times, links, size."""
-    found = {str(path): path.stat() for path in state_dir.rglob("*")}
-    return {name: (one.st_mtime_ns, one.st_ctime_ns, one.st_nlink, one.st_size) for name, one in found.items()}
-
-
 def change(database: Path, family: str, rows: Mapping[bytes, bytes | None]) -> None:
     """Write rows of a database, or delete them."""
     options = rocksdict.Options(raw_mode=True)
@@ -108,10 +103,10 @@ def test_lost_updates_are_found_by_store_task_and_segment(world: KindsWorld, cop
     late = rows["0_0", f"window/{segment}"]["default"][0][0]
     change(task / "window" / segment, "default", {late: None})
     shutil.rmtree(task / "rocksdb" / "timestamped-key-value")
-    before = left(copy)
+    before = directory.inodes(copy)
 
     report = diff(world, copy, with_changelog=True, tasks=("0_0",), examples=1)
-    assert left(copy) == before
+    assert directory.inodes(copy) == before
     lost = len(rows["0_0", "timestamped-key-value"]["keyValueWithTimestamp"])
     assert counts(report) == {
         ("0_0", "key-value"): RowCounts(equal=len(of_table) - 2, missing=1, extra=1, different=1),
@@ -140,12 +135,12 @@ def test_a_snapshot_equals_its_directory_and_differs_from_a_changed_copy(
     create_repository(repository)
     taken = BackupRequest(spec=world.spec(), state_dir=str(copy), repository=repository, tasks=("0_1",))
     published = run_backup(taken)
-    before = left(copy)
+    before = directory.inodes(copy)
     report = diff(world, copy, with_snapshot="newest", repository=repository, tasks=("0_1",))
     assert (report.verdict, counts(report)) == (DiffVerdict.EQUAL, {})
     assert published.snapshot in report.reference
     assert {store.verdict for store in report.stores} == {DiffVerdict.EQUAL}
-    assert left(copy) == before
+    assert directory.inodes(copy) == before
 
     (key, _), *_ = world.rows()["0_1", "session/" + segment_of(world, "0_1", "session")]["default"]
     segment = copy / world.application_id / "0_1" / "session" / segment_of(world, "0_1", "session")

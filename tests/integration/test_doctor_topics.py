@@ -65,13 +65,6 @@ def codes(found: TopicsInspection) -> dict[tuple[str, str], tuple[str, Severity]
     return {(one.task, one.store): (one.code, one.severity) for one in found.findings}
 
 
-def copy_of(world: World, name: str) -> World:
-    """The same application upon a copy of its directory as it is now."""
-    state_dir = world.state_dir.parent / name
-    shutil.copytree(world.state_dir, state_dir)
-    return world.at(state_dir)
-
-
 def changelog(world: World, store: str) -> str:
     return f"{world.application_id}-{store}-changelog"
 
@@ -182,7 +175,7 @@ def test_a_changelog_that_was_deleted_and_created_again(
     ends = [topics.end_offset(world.servers, changelog(world, "plain"), p) for p in range(PARTITIONS)]
 
     recreate(world, {0: ends[0] + 5, 1: 3})
-    other = copy_of(world, "other")
+    other = world.copied("other")
     found = look(other)
     stores = [(task, store) for task in ("0_0", "0_1") for store in KINDS]
     assert codes(found) == {
@@ -206,7 +199,7 @@ def test_a_changelog_that_was_deleted_and_created_again(
     assert after.undecided
 
     recreate(world, {}, partitions=1)
-    few = copy_of(world, "few")
+    few = world.copied("few")
     assert codes(look(few)) == {
         (task, store): ("offset-past-end" if task == "0_0" else "partition-unknown", severity)
         for (task, store), severity in zip(stores, [Severity.LOSS] * 2 + [Severity.ERROR] * 2, strict=True)
@@ -216,7 +209,7 @@ def test_a_changelog_that_was_deleted_and_created_again(
 
     for store in KINDS:
         topics.delete(world.servers, changelog(world, store))
-    gone = copy_of(world, "gone")
+    gone = world.copied("gone")
     found = look(gone)
     assert codes(found) == dict.fromkeys(stores, ("topic-missing", Severity.LOSS))
     assert found.findings[0].partition == TopicPartition(changelog(world, "plain"), 0)
@@ -241,7 +234,7 @@ def test_records_and_deletes_behind_the_offset_that_are_gone(
     topics.create(world.servers, changelog(world, "stamped"), PARTITIONS, FORGETFUL)
     world.feed(keys=20)
     world.live()
-    older = copy_of(world, "older")
+    older = world.copied("older")
     topics.produce(world.servers, world.input, [Record(b"key-%d" % n, None, n % 2) for n in (1, 2, 3, 4)])
     topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"later", n % 2) for n in range(6, 16)])
     with world.application() as running:

@@ -25,21 +25,15 @@ from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.spark.engine import SparkEngine
-from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.on_spark import SPARK_LEFTOVERS
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
-from tests.harness.topics import Record
+from tests.harness.three_kinds import three_kinds
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.integration, *SPARK_LEFTOVERS]
 
 ENGINES: dict[str, Engine] = {"spark": SparkEngine("local[2]"), "processes": ProcessEngine(2)}
-NOW = int(time.time() * 1000)
 
 
 def test_without_java_the_command_line_rebuilds_what_kafka_streams_opens_and_restores_nothing_of(
@@ -113,39 +107,7 @@ def cut_in_five(partitions: Any, *_: Any, **__: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def spec(broker: Broker) -> dict[str, Any]:
-    """An application of three kinds and a global table; deletes and overwrites are among its records."""
-    servers, application_id = broker.bootstrap_servers, f"engines-{time.time_ns()}"
-    stamp = NOW.to_bytes(8, "big")
-    keys = {
-        "plain": lambda n: b"key-%d" % n,
-        "clicks": lambda n: b"key-%d" % n + stamp + bytes(4),
-        "past": lambda n: b"key-%d" % n,
-    }
-    for store, key in keys.items():
-        changelog = f"{application_id}-{store}-changelog"
-        topics.create(servers, changelog, 3, topics.UNCLEANED)
-        records = [
-            Record(key(n % 300), None if n % 7 == 0 else b"value %d" % n, partition=n % 3, timestamp=NOW + n)
-            for n in range(2000)
-        ]
-        topics.produce(servers, changelog, records)
-    topics.create(servers, f"{application_id}-all", 2, topics.UNCLEANED)
-    topics.produce(servers, f"{application_id}-all", [Record(b"%d" % n, b"g", partition=n % 2) for n in range(100)])
-    return {
-        "application_id": application_id,
-        "bootstrap_servers": servers,
-        "processing_guarantee": "at_least_once",
-        "subtopologies": {
-            "0": {
-                "stores": {
-                    "plain": {"kind": "key-value"},
-                    "clicks": {"kind": "timestamped-window", "retention": "10m"},
-                    "past": {"kind": "versioned-key-value", "retention": "10m"},
-                }
-            }
-        },
-        "global_stores": {"everywhere": {"kind": "timestamped-key-value", "topic": f"{application_id}-all"}},
-    }
+    return three_kinds(broker.bootstrap_servers, f"engines-{time.time_ns()}")
 
 
 def restore(engine: str, spec: Mapping[str, Any], state_dir: Path, request_id: str = "", **more: Any) -> ReadReport:

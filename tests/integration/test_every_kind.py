@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,7 @@ from statecore.jobs.diff.report import DiffVerdict
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.run import run_diff
 from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.fetch.report import FetchReport
-from statecore.jobs.fetch.request import FetchRequest
-from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.read_report import ReadReport
-from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
 from tests.harness import directory
 from tests.harness.broker import Broker
@@ -32,6 +25,7 @@ from tests.harness.case_selection import those_of
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindsApplication
 from tests.harness.modes import COVERING, MODES, Mode
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
+from tests.harness.snapshot_requests import fetch, publish
 from tests.harness.streams import StreamsJvm
 
 pytestmark = pytest.mark.integration
@@ -109,21 +103,6 @@ def snapshot(lived: Lived, url: str) -> BackupReport:
     return run_backup(BackupRequest(spec=lived.world.spec(), state_dir=str(lived.world.state_dir), repository=url))
 
 
-def publish(lived: Lived, url: str, **more: Any) -> None:
-    """A snapshot of the changelogs, made where there is no state directory."""
-    request = RestoreRequest(state_dir="", spec=lived.world.spec(), repository=url, transaction_wait=5.0, **more)
-    report = run_restore(request, InProcessEngine())
-    assert isinstance(report, ReadReport)
-    assert report.published is not None
-
-
-def fetch(world: KindsWorld, url: str, **more: Any) -> FetchReport:
-    asked: dict[str, Any] = {"bootstrap_servers": world.servers, **more}
-    return run_fetch(
-        FetchRequest(repository=url, application_id=world.application_id, state_dir=str(world.state_dir), **asked)
-    )
-
-
 def some(rows: Rows) -> Rows:
     """Without databases that have no row."""
     return {key: found for key, found in rows.items() if any(found.values())}
@@ -167,7 +146,7 @@ def test_an_instance_started_from_a_backup_restores_nothing_and_answers_as_befor
 def test_what_is_fetched_of_changelogs_has_the_rows_of_the_application_which_restores_nothing(
     lived: Lived, tmp_path: Path, url: str
 ) -> None:
-    publish(lived, url, versioned=VersionedStart.LATEST)
+    publish(lived.world.spec(), url, versioned=VersionedStart.LATEST)
     fetched = lived.at(tmp_path / "fetched")
     report = fetch(fetched, url, versioned=VersionedStart.LATEST)
     assert {store.store for store in report.stores} == lived.stores()
@@ -186,7 +165,7 @@ def test_what_is_fetched_of_changelogs_has_the_rows_of_the_application_which_res
 def test_of_what_is_fetched_kafka_streams_restores_versioned_stores_so_that_their_history_is_found(
     lived: Lived, tmp_path: Path, url: str
 ) -> None:
-    publish(lived, url)
+    publish(lived.world.spec(), url)
     fetched = lived.at(tmp_path / "fetched")
     fetch(fetched, url)
     with fetched.application() as running:
@@ -197,10 +176,10 @@ def test_of_what_is_fetched_kafka_streams_restores_versioned_stores_so_that_thei
 @pytest.mark.parametrize(("mode", "kinds"), of(PLAIN, HEADERS))
 def test_every_store_is_what_its_changelog_says(lived: Lived) -> None:
     state_dir = lived.world.state_dir
-    before = left(state_dir)
+    before = directory.inodes(state_dir)
     request = DiffRequest(spec=lived.world.spec(), state_dir=str(state_dir), with_changelog=True, transaction_wait=5.0)
     report = run_diff(request, InProcessEngine())
-    assert left(state_dir) == before
+    assert directory.inodes(state_dir) == before
     assert report.verdict is DiffVerdict.EQUAL
     assert {(one.task, one.store): one.counts for one in report.stores if not one.counts.are_equal} == {}
     assert {store.store for store in report.stores} == lived.stores()
@@ -212,9 +191,3 @@ def test_every_store_is_what_its_changelog_says(lived: Lived) -> None:
         assert not store.offsets or store.offsets == store.reference_offsets
     assert report.counts.equal > 300
     assert not report.left_out
-
-
-def left(state_dir: Path) -> Mapping[str, tuple[int, ...]]:
-    """Every file and directory below: times, links, size."""
-    found = {str(path): path.stat() for path in state_dir.rglob("*")}
-    return {name: (one.st_mtime_ns, one.st_ctime_ns, one.st_nlink, one.st_size) for name, one in found.items()}

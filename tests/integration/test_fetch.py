@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,40 +11,25 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
-from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.read_report import ReadReport
-from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
-from tests.harness import s3_server, topics
+from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
+from tests.harness.s3_server import S3Server
 from tests.harness.shop_application import Shop
+from tests.harness.snapshot_requests import fetch, publish
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Lived, World
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[s3_server.S3Server]:
-    """A server; credentials are in the environment, as on any machine."""
-    before = dict(os.environ)
-    os.environ.update(AWS_ACCESS_KEY_ID=s3_server.ACCESS, AWS_SECRET_ACCESS_KEY=s3_server.SECRET)
-    try:
-        with s3_server.serving() as running:
-            yield running
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 @pytest.fixture
-def url(server: s3_server.S3Server) -> str:
+def url(server: S3Server) -> str:
     """A repository of its own."""
     found = server.bucket("states").below(uuid.uuid4().hex).url
     create_repository(found)
@@ -70,22 +54,6 @@ def shop(broker: Broker, tmp_path: Path, url: str) -> Shop:
     return Shop(broker.bootstrap_servers, tmp_path, url=url, has_global=False)
 
 
-def publish(spec: Any, url: str, **more: Any) -> str:
-    """A snapshot of an application, made where there is no state directory."""
-    request = RestoreRequest(state_dir="", spec=spec, repository=url, transaction_wait=5.0, **more)
-    report = run_restore(request, InProcessEngine())
-    assert isinstance(report, ReadReport)
-    assert report.published is not None
-    return report.published.snapshot
-
-
-def fetch(world: World, url: str, **more: Any) -> FetchReport:
-    asked: dict[str, Any] = {"bootstrap_servers": world.servers, **more}
-    return run_fetch(
-        FetchRequest(repository=url, application_id=world.application_id, state_dir=str(world.state_dir), **asked)
-    )
-
-
 def test_kafka_streams_opens_what_was_fetched_restores_nothing_and_answers_as_before(
     lived: Lived, world: World, url: str
 ) -> None:
@@ -103,7 +71,7 @@ def test_kafka_streams_opens_what_was_fetched_without_transactions(
 def opens_what_is_fetched(lived: Lived, world: World, url: str) -> None:
     snapshot = publish(world.spec(), url)
     report = fetch(world, url)
-    assert (report.snapshot, report.placed, report.passed_over) == (snapshot, True, ())
+    assert (report.snapshot, report.placed, report.skipped_snapshots) == (snapshot, True, ())
     assert world.rows() == lived.rows
     assert world.reopen() == (lived.answers, 0)
     again = fetch(world, url)
@@ -179,7 +147,7 @@ def test_topics_that_do_not_match_the_snapshot_are_reported_and_nothing_is_chang
     topics.delete(shop.servers, shop.changelog())
     with refused(shop, Invalid, "changelog-topic-missing") as caught:
         fetch_of(shop)
-    assert [one["snapshot"] for one in caught.value.context["passed_over"]] == [new, older]
+    assert [one["snapshot"] for one in caught.value.context["skipped_snapshots"]] == [new, older]
     with refused(shop, Invalid, "changelog-topic-missing", topics=[shop.changelog()]):
         fetch_of(shop, snapshot=new)
     topics.create(shop.servers, shop.changelog(), shop.partitions)
@@ -192,7 +160,7 @@ def test_topics_that_do_not_match_the_snapshot_are_reported_and_nothing_is_chang
 
 
 def test_credentials_buckets_and_prefixes_that_are_wrong_are_refused_each_by_its_name(
-    shop: Shop, server: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.write()
     publish(shop.spec, shop.url)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from statecore.errors import Capacity
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE
-from statecore.spark.session import spark_context
 from statecore.statedir.file_trees import fingerprint
 from tests.harness import mounts
 from tests.harness.broker import Broker
+from tests.harness.on_spark import SPARK_LEFTOVERS
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import PARTITIONS, World
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.integration, *SPARK_LEFTOVERS, pytest.mark.usefixtures("local_spark")]
 
 FULL = {
     "restore.after-plan": 12 << 10,  # room for the first of the runs
@@ -32,12 +26,6 @@ FULL = {
     "placement.before-journal": 0,
 }
 """From where on the disk is full, but for so many bytes."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    with spark_context("tests", "local[2]"):
-        yield
 
 
 @pytest.mark.parametrize(

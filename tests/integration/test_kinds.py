@@ -18,15 +18,11 @@ from tests.harness.corpus import Corpus, shared
 from tests.harness.feeds import CHANGED, MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindCase
 from tests.harness.modes import AT_LEAST_ONCE, COVERING, EXACTLY_ONCE, MODES, Mode
+from tests.harness.on_spark import SPARK_LEFTOVERS
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.integration, *SPARK_LEFTOVERS]
 
 APPLICATIONS = {one.name: one for one in (PLAIN, HEADERS, SOURCES)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,14 @@ import pytest
 from statecore.errors import Invalid
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.on_spark import run_restore
+from tests.harness.on_spark import SPARK_LEFTOVERS, run_restore
 from tests.harness.raising import raises
 from tests.harness.rebuilding import left_behind
 from tests.harness.topics import Record
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.integration, *SPARK_LEFTOVERS, pytest.mark.usefixtures("local_spark")]
 
 NOW = int(time.time() * 1000)
 STAMP = NOW.to_bytes(8, "big")
@@ -53,13 +46,6 @@ BAD = [
 
 SHAPES = ("window", "session", "list", "grace-buffer")
 """A kind for each way in which a record can be none of its kind."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +9,15 @@ import pytest
 
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
-from tests.harness.on_spark import run_restore
+from tests.harness.on_spark import SPARK_LEFTOVERS, run_restore
 from tests.harness.topics import Record
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.integration, *SPARK_LEFTOVERS, pytest.mark.usefixtures("local_spark")]
 
 STORES = {"first": "key-value", "second": "timestamped-key-value", "third": "key-value"}
 TIME = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    with spark_context("tests", "local[2]"):
-        yield
 
 
 def records_of(store: str, partition: int) -> list[Record]:

@@ -46,12 +46,6 @@ def reader(request: pytest.FixtureRequest) -> RestoreReader:
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(broker.bootstrap_servers, timeout=300) as made:
-        yield made
-
-
-@pytest.fixture
 def changelog(broker: Broker, topic_name: str) -> TopicPartition:
     topics.create(broker.bootstrap_servers, topic_name, 1, DELETABLE)
     return TopicPartition(topic_name, 0)

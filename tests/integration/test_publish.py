@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -27,11 +27,13 @@ from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest, StoreSnapshot
 from statecore.repository.repository import create_repository
-from tests.harness import mounts, s3_server, topics
+from tests.harness import mounts, topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.fault_action import FaultAction
 from tests.harness.raising import raises
+from tests.harness.s3_server import S3Server
+from tests.harness.three_kinds import deletes_and_overwrites, three_kinds
 from tests.harness.topics import Record
 from tests.harness.verify_image import verify_image
 
@@ -40,25 +42,11 @@ pytestmark = pytest.mark.integration
 NOW = int(time.time() * 1000)
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an S3 repository; credentials are in the environment, as on any machine."""
-    before = dict(os.environ)
-    os.environ.update(AWS_ACCESS_KEY_ID=s3_server.ACCESS, AWS_SECRET_ACCESS_KEY=s3_server.SECRET)
-    try:
-        with s3_server.serving() as server:
-            yield server.bucket("states").below("of-tests").url
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 @pytest.fixture(params=one_of(["directory", "s3"]))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
-        found = str(request.getfixturevalue("s3"))
-        base, _, query = found.partition("?")
-        found = f"{base}/{sha256(str(tmp_path).encode()).hexdigest()[:12]}?{query}"
+        server: S3Server = request.getfixturevalue("server")
+        found = server.bucket("states").below(sha256(str(tmp_path).encode()).hexdigest()[:12]).url
     else:
         found = (tmp_path / "repository").as_uri()
     create_repository(found)
@@ -67,42 +55,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def spec(broker: Broker) -> dict[str, Any]:
-    """An application of three kinds and a global table; deletes and overwrites are among its records."""
-    servers, application_id = broker.bootstrap_servers, f"publish-{time.time_ns()}"
-    stamp = NOW.to_bytes(8, "big")
-    keys = {
-        "plain": lambda n: b"key-%d" % n,
-        "clicks": lambda n: b"key-%d" % n + stamp + bytes(4),
-        "past": lambda n: b"key-%d" % n,
-    }
-    for store, key in keys.items():
-        topics.create(servers, f"{application_id}-{store}-changelog", 3, topics.UNCLEANED)
-        feed(servers, application_id, store, key)
-    topics.create(servers, f"{application_id}-all", 2, topics.UNCLEANED)
-    topics.produce(servers, f"{application_id}-all", [Record(b"%d" % n, b"g", partition=n % 2) for n in range(100)])
-    return {
-        "application_id": application_id,
-        "bootstrap_servers": servers,
-        "processing_guarantee": "at_least_once",
-        "subtopologies": {
-            "0": {
-                "stores": {
-                    "plain": {"kind": "key-value"},
-                    "clicks": {"kind": "timestamped-window", "retention": "10m"},
-                    "past": {"kind": "versioned-key-value", "retention": "10m"},
-                }
-            }
-        },
-        "global_stores": {"everywhere": {"kind": "timestamped-key-value", "topic": f"{application_id}-all"}},
-    }
-
-
-def feed(servers: str, application_id: str, store: str, key: Any, count: int = 2000) -> None:
-    records = [
-        Record(key(n % 300), None if n % 7 == 0 else b"value %d" % n, partition=n % 3, timestamp=NOW + n)
-        for n in range(count)
-    ]
-    topics.produce(servers, f"{application_id}-{store}-changelog", records)
+    return three_kinds(broker.bootstrap_servers, f"publish-{time.time_ns()}")
 
 
 def restore(
@@ -317,7 +270,8 @@ def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any]
 def test_an_older_plan_does_not_go_back_behind_what_was_published_since(spec: dict[str, Any], url: str) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="old", partitions=(0,), faults=InjectedFault("restore.after-plan"))
-    feed(spec["bootstrap_servers"], spec["application_id"], "plain", lambda n: b"key-%d" % n, count=30)
+    topic = f"{spec['application_id']}-plain-changelog"
+    topics.produce(spec["bootstrap_servers"], topic, deletes_and_overwrites(count=30))
     restore(spec, url)
     with raises(Fenced, "publication-conflict"):
         restore(spec, url, request_id="old", partitions=(0,))
@@ -370,10 +324,11 @@ def test_a_repository_that_is_not_there_is_refused_before_anything_is_read(
 
 
 def test_credentials_that_are_wrong_are_refused_before_anything_is_read(
-    spec: dict[str, Any], s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: dict[str, Any], server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_repository(s3)
+    url = server.bucket("states").below("of-tests").url
+    create_repository(url)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     with raises(Invalid, "object-store-access-denied"):
-        restore(spec, s3, tmp_path / "state")
+        restore(spec, url, tmp_path / "state")
     assert not (tmp_path / "state").exists()

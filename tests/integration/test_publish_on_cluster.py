@@ -22,15 +22,15 @@ from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import create_repository
-from tests.harness import s3_server, topics
+from tests.harness import s3_server
 from tests.harness.broker import Broker
 from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster, can_hide
+from tests.harness.three_kinds import NOW, three_kinds
 from tests.harness.topics import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
-NOW = int(time.time() * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -54,29 +54,14 @@ def application(broker: Broker) -> dict[str, Any]:
 
 def declared(broker: Broker, application_id: str, count: int) -> dict[str, Any]:
     """An application of three kinds in four partitions, with so many records of each."""
-    servers, stamp = broker.bootstrap_servers, NOW.to_bytes(8, "big")
-    kinds = {"plain": b"", "clicks": stamp + bytes(4), "past": b""}
-    for store, end in kinds.items():
-        topics.create(servers, f"{application_id}-{store}-changelog", 4, topics.UNCLEANED)
-        records = [
+
+    def records(end: bytes) -> list[Record]:
+        return [
             Record(b"key-%d" % (n % 3000) + end, None if n % 7 == 0 else b"value %d" % n * 9, n % 4, timestamp=NOW + n)
             for n in range(count)
         ]
-        topics.produce(servers, f"{application_id}-{store}-changelog", records)
-    return {
-        "application_id": application_id,
-        "bootstrap_servers": servers,
-        "processing_guarantee": "at_least_once",
-        "subtopologies": {
-            "0": {
-                "stores": {
-                    "plain": {"kind": "key-value"},
-                    "clicks": {"kind": "timestamped-window", "retention": "10m"},
-                    "past": {"kind": "versioned-key-value", "retention": "10m"},
-                }
-            }
-        },
-    }
+
+    return three_kinds(broker.bootstrap_servers, application_id, records, 4, has_global=False)
 
 
 def url_of(server: s3_server.S3Server, name: str) -> str:

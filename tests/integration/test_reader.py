@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -32,12 +32,6 @@ pytestmark = pytest.mark.integration
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 Row = tuple[bytes | None, bytes | None, int, int, bytes]
-
-
-@pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(broker.bootstrap_servers, timeout=300) as made:
-        yield made
 
 
 def create(broker: Broker, topic: str, **config: str) -> None:

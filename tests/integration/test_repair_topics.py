@@ -5,7 +5,6 @@ What is right is what an instance with an empty directory restores from the chan
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,6 @@ from tests.harness.topics import Record
 pytestmark = pytest.mark.integration
 
 GUARANTEES = pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
-
-
-def at_copy(world: World, name: str) -> World:
-    """The same application upon a copy of its directory."""
-    state_dir = world.state_dir.parent / name
-    shutil.copytree(world.state_dir, state_dir)
-    return world.at(state_dir)
 
 
 def spec_of(world: World) -> Path:
@@ -102,10 +94,10 @@ def test_a_recreated_changelog(
     codes |= {("0_1", store): "offset-past-end" for store in KINDS}
     assert found(world) == (22, codes)
 
-    answers, _ = at_copy(world, "opened").reopen()
+    answers, _ = world.copied("opened").reopen()
     assert all(answers[store, 0] != right[store, 0] for store in KINDS), "rows of both logs"
 
-    repaired = at_copy(world, "repaired")
+    repaired = world.copied("repaired")
     before = fingerprint(repaired.state_dir / application_id)
     with raises(Invalid, "rebuild-source-unverified", state_dir=str(repaired.state_dir)):
         repair(repaired, apply=True)
@@ -147,7 +139,7 @@ def test_records_behind_the_offset_that_the_changelog_has_no_more(
     topics.create(world.servers, log, PARTITIONS, deletable)
     world.feed(keys=20)
     world.live()
-    older = at_copy(world, "older")
+    older = world.copied("older")
     said = topics.end_offset(world.servers, log, 0)
     world.feed(keys=6)
     world.live()
@@ -157,14 +149,14 @@ def test_records_behind_the_offset_that_the_changelog_has_no_more(
     worst = 22 if guarantee == "at_least_once" else 21
     assert (code, codes["0_0", "plain"]) == (worst, "offset-before-start")
 
-    answers, records = at_copy(older, "opened").reopen()
+    answers, records = older.copied("opened").reopen()
     if guarantee == "at_least_once":
         assert answers["plain", 0] != right["plain", 0], "keys that the log does not have live on"
     else:
         assert records > 0, "the task was deleted, and its other store with it"
         assert answers == right
 
-    repaired = at_copy(older, "repaired")
+    repaired = older.copied("repaired")
     assert repair(repaired, apply=True).remaining == ()
     answers, records = repaired.reopen()
     assert answers == right
@@ -181,21 +173,21 @@ def test_a_checkpoint_file_beyond_the_log_is_quarantined_and_the_store_keeps_its
     world = World(broker, streams_jvm, application_id, state_dir, guarantee)
     world.feed(keys=20)
     world.live()
-    older = at_copy(world, "older")
+    older = world.copied("older")
     topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"later", n % 2) for n in range(6, 16)])
     right = world.live()
     past = {f"{application_id}-{store}-changelog-0": 10_000 for store in KINDS}
     damage_functions.write_checkpoint(older.state_dir / application_id / "0_0" / ".checkpoint", past)
-    lost = at_copy(older, "lost")
+    lost = older.copied("lost")
     damage_functions.change_offsets(
         damage_functions.database_of(lost.state_dir / application_id, "stamped"), lambda _: 20_000
     )
 
     tail = 20
-    answers, records = at_copy(older, "opened").reopen()
+    answers, records = older.copied("opened").reopen()
     assert answers != right or records > tail, "it believes the file, or restores all"
 
-    repaired = at_copy(older, "repaired")
+    repaired = older.copied("repaired")
     assert found(repaired)[0] == 22
     plan = repair(repaired)
     assert (plan.rebuilt, [one.task for one in plan.repaired], plan.remaining) == ((), ["0_0"], ())

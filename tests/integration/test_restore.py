@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +19,15 @@ from statecore.cli.main import main
 from statecore.errors import Capacity, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.planning.plan import ReadPlan
-from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
-from tests.harness.on_spark import run_restore
+from tests.harness.on_spark import SPARK_LEFTOVERS, run_restore
 from tests.harness.raising import raises
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, Lived, World
 from tests.harness.topics import Record
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
+pytestmark = [pytest.mark.integration, *SPARK_LEFTOVERS, pytest.mark.usefixtures("local_spark")]
 
 
 @pytest.fixture

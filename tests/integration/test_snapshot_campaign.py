@@ -6,16 +6,14 @@ A campaign that fails is run again by its seed: ``pytest tests/integration/test_
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.repository.repository import create_repository
-from tests.harness import s3_server
 from tests.harness.broker import Broker
+from tests.harness.s3_server import S3Server
 from tests.harness.snapshot_campaign import Campaign, replayable
 from tests.harness.snapshot_steps import STEPS
 from tests.harness.snapshot_validation import go_on, validate
@@ -27,18 +25,11 @@ FEW, MANY = range(4), range(4, 304)
 
 
 @pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an S3 repository; credentials are in the environment, as on any machine."""
-    before = dict(os.environ)
-    os.environ.update(AWS_ACCESS_KEY_ID=s3_server.ACCESS, AWS_SECRET_ACCESS_KEY=s3_server.SECRET)
-    try:
-        with s3_server.serving() as server:
-            url = server.bucket("campaigns").below("all").url
-            create_repository(url)
-            yield url
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+def s3(server: S3Server) -> str:
+    """The URL of an S3 repository."""
+    url = server.bucket("campaigns").below("all").url
+    create_repository(url)
+    return url
 
 
 @pytest.fixture(scope="module")

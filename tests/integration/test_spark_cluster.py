@@ -21,7 +21,7 @@ from statecore.errors import Capacity, Invalid
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spark.session import spark_context
 from tests.harness.broker import Broker, free_ports
-from tests.harness.on_spark import run_restore
+from tests.harness.on_spark import SPARK_LEFTOVERS, run_restore
 from tests.harness.raising import raises
 from tests.harness.small_application import small_application
 from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster
@@ -29,9 +29,7 @@ from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(900),
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    *SPARK_LEFTOVERS,
 ]
 
 ROOT = Path(__file__).resolve().parents[2]

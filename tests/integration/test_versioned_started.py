@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,11 +16,11 @@ import pytest
 
 from statecore.images.digest import EMPTY
 from statecore.jobs.planning.plan import VersionedStart
-from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.feeds import EVENTS, MINUTE
+from tests.harness.on_spark import SPARK_LEFTOVERS
 from tests.harness.queries import Row
 from tests.harness.rebuilding import Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsFailed, StreamsJvm
@@ -36,12 +35,7 @@ from tests.harness.versions import (
     versions_in,
 )
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves its gateway's sockets and pipe to the end of the process.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.integration, *SPARK_LEFTOVERS, pytest.mark.usefixtures("local_spark")]
 
 GUARANTEES = ("exactly_once_v2", "at_least_once")
 every_guarantee = pytest.mark.parametrize("guarantee", one_of([*GUARANTEES]))
@@ -72,13 +66,6 @@ PROPERTIES = {
     "processing.exception.handler": _SKIP,  # what a store throws at is skipped, and so the others are tried too
     "restore.consumer.max.poll.records": "100000",  # what is restored depends on how records fall into polls
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[None]:
-    """One Spark context for all tests here: starting one takes longer than most of them."""
-    with spark_context("tests", "local[2]"):
-        yield
 
 
 def world_of(

@@ -15,6 +15,7 @@ import statecore
 from statecore.errors import Invalid
 from statecore.faults import FAULT_POINTS, NO_FAULTS, FaultInjected, InjectedFault, fault_points_from_environment
 from statecore.progress import MachineProgress, NullProgress, TerminalProgress, parse_machine_line
+from tests.harness.manual_clock import ManualClock
 
 
 def reached_in_the_code() -> set[str]:
@@ -64,14 +65,6 @@ def test_a_fault_that_does_not_exist_is_refused(value):
         fault_points_from_environment({"STATECORE_FAULT": value})
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -86,7 +79,7 @@ def work(progress, clock) -> None:
 
 
 def test_on_a_terminal_one_line_is_rewritten_with_rate_and_time_left():
-    clock, stream = Clock(), Terminal()
+    clock, stream = ManualClock(), Terminal()
     work(TerminalProgress(stream, clock=clock), clock)
     lines = stream.getvalue().split("\r")
     assert stream.getvalue().count("\n") == 1
@@ -95,7 +88,7 @@ def test_on_a_terminal_one_line_is_rewritten_with_rate_and_time_left():
 
 
 def test_what_takes_seconds_each_has_a_rate_that_is_not_zero():
-    clock, stream = Clock(), io.StringIO()
+    clock, stream = ManualClock(), io.StringIO()
     progress = TerminalProgress(stream, clock=clock)
     progress.phase("build", 4, "stores")
     for _ in range(4):
@@ -106,7 +99,7 @@ def test_what_takes_seconds_each_has_a_rate_that_is_not_zero():
 
 
 def test_a_shorter_line_leaves_nothing_of_the_longer_one():
-    clock, stream = Clock(), Terminal()
+    clock, stream = ManualClock(), Terminal()
     progress = TerminalProgress(stream, clock=clock)
     progress.phase("a long name", 10)
     progress.phase("b")
@@ -117,7 +110,7 @@ def test_a_shorter_line_leaves_nothing_of_the_longer_one():
 
 
 def test_without_a_terminal_there_are_few_lines_and_no_carriage_returns():
-    clock, stream = Clock(), io.StringIO()
+    clock, stream = ManualClock(), io.StringIO()
     progress = TerminalProgress(stream, clock=clock)
     progress.phase("read", None, "records")
     for _ in range(100):
@@ -131,7 +124,7 @@ def test_without_a_terminal_there_are_few_lines_and_no_carriage_returns():
 
 
 def test_machine_lines_are_read_back_from_wherever_they_stand_in_a_log():
-    clock, stream = Clock(), io.StringIO()
+    clock, stream = ManualClock(), io.StringIO()
     work(MachineProgress(stream, clock=clock), clock)
     found = [parse_machine_line(f"25/11/21 INFO {line}") for line in stream.getvalue().splitlines()]
     assert [fields["event"] for fields in found] == ["begin", "advance", "advance", "done"]

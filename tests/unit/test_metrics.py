@@ -42,6 +42,7 @@ from statecore.metrics import (
 from statecore.progress import NullProgress
 from statecore.stores.metered import MeteredStore
 from tests.harness.instruments import INSTRUMENTS
+from tests.harness.manual_clock import ManualClock
 from tests.unit.stores.recorded_store import RecordedStore
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
@@ -49,18 +50,10 @@ TAGS = {"task-id": "0_1", "rocksdb-state-id": "s"}
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class SlowStore(RecordedStore):
     """A commit takes 20 ms of the clock."""
 
-    def __init__(self, file: Path, clock: Clock) -> None:
+    def __init__(self, file: Path, clock: ManualClock) -> None:
         super().__init__(file, manages_offsets=True)
         self.clock = clock
 
@@ -103,7 +96,7 @@ def collected() -> Collected:
 
 
 def test_a_stores_commits_are_visible(collected: Collected, tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock()
     store = MeteredStore(SlowStore(tmp_path / "rows", clock), collected.metrics, task="0_1", name="s", clock=clock)
     store.open()
     store.put(b"key", b"v")
@@ -128,7 +121,7 @@ def test_a_stores_commits_are_visible(collected: Collected, tmp_path: Path) -> N
 
 
 def test_iterators_are_measured_from_their_making_to_their_end(collected: Collected, tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock()
     inside = RecordedStore(tmp_path / "rows", manages_offsets=True)
     store = MeteredStore(inside, collected.metrics, task="0_1", name="s", clock=clock)
     store.open()
@@ -258,7 +251,7 @@ def test_a_second_restore_resets_its_progress(collected: Collected) -> None:
 
 
 def test_checkpoint_metrics_give_last_success_and_freshness(collected: Collected) -> None:
-    clock, tags = Clock(), {"application-id": "orders"}
+    clock, tags = ManualClock(), {"application-id": "orders"}
     checkpoints = CheckpointMetrics(collected.metrics, tags, clock)
     assert checkpoints.is_exported
     assert collected.points(CHECKPOINT_SUCCESS) == collected.points(SNAPSHOT_READ_AT) == {}

@@ -1,22 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from statecore.stopwatch import Stopwatch
-
-
-@dataclass
-class Time:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.harness.manual_clock import ManualClock
 
 
 def test_each_stage_gets_the_seconds_of_its_turns() -> None:
-    clock, cpu = Time(), Time()
+    clock, cpu = ManualClock(), ManualClock()
     watch = Stopwatch("decode", clock=clock, cpu_clock=cpu)
     for _ in range(2):
         clock.now, cpu.now = clock.now + 1, cpu.now + 0.5
@@ -30,7 +21,7 @@ def test_each_stage_gets_the_seconds_of_its_turns() -> None:
 
 
 def test_what_fails_has_taken_its_seconds_too() -> None:
-    clock = Time()
+    clock = ManualClock()
     watch = Stopwatch("decode", clock=clock)
 
     def fail() -> None:

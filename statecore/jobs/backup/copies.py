@@ -151,7 +151,7 @@ class Copier:
         )
 
     def _checkpoints(self, store: SelectedStore) -> dict[int | None, DatabaseCheckpoint]:
-        """Checkpoints of a store's databases, including those created while others were copied."""
+        """RocksDB checkpoints of a store's databases, including those created while others were copied."""
         found: dict[int | None, DatabaseCheckpoint] = {}
         for _ in range(_ROUNDS):
             there = self._databases(store)

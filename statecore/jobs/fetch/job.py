@@ -100,7 +100,7 @@ class FetchJob(Job):
                 for store in sorted(plan.stores, key=lambda store: store.key)
             ),
             kept=plan.kept,
-            passed_over=tuple(self.snapshots.passed_over),
+            skipped_snapshots=tuple(self.snapshots.skipped),
             downloaded_bytes=downloaded.bytes,
             at_hand_bytes=downloaded.existing_bytes,
             notes=(*self.snapshots.notes(), *plan.notes, *notes),

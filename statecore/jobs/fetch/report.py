@@ -62,7 +62,7 @@ class FetchReport:
         age: seconds since ``read_at``, or since ``created_at`` if that is unknown.
         placed: whether this attempt places anything; ``False`` in a plan, and if everything was already there.
         kept: existing tasks that this attempt does not change, with those that an earlier attempt placed.
-        passed_over: newer snapshots that could not be used.
+        skipped_snapshots: newer snapshots that could not be used; empty in reports of older releases.
         downloaded_bytes: downloaded bytes, or bytes to download.
         at_hand_bytes: bytes of files that were on this machine already.
         finished: time when the stores were in place; empty before, and in a plan.
@@ -81,11 +81,11 @@ class FetchReport:
     plan_id: str
     stores: tuple[FetchedStore, ...]
     kept: tuple[str, ...]
-    passed_over: tuple[SkippedSnapshot, ...]
     downloaded_bytes: int
     at_hand_bytes: int
     notes: tuple[str, ...]
     seconds: float
+    skipped_snapshots: tuple[SkippedSnapshot, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     request_id: str = ""
     host: str = ""

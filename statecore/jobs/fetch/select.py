@@ -72,7 +72,7 @@ class Snapshots:
     """
 
     def __init__(self, repository: ApplicationRepository, request: FetchRequest, say: Callable[[str], None]) -> None:
-        self.passed_over: list[SkippedSnapshot] = []
+        self.skipped: list[SkippedSnapshot] = []
         self.has_unfit = False
         self.repository = repository
         self._request, self._say = request, say
@@ -150,19 +150,19 @@ class Snapshots:
             raise error
         else:
             self._errors.append(error)
-        self.passed_over.append(SkippedSnapshot(entry.snapshot, why, error.code, is_removed))
+        self.skipped.append(SkippedSnapshot(entry.snapshot, why, error.code, is_removed))
         self._say(f"The snapshot {entry.snapshot} is skipped: {why}")
 
     def _no_usable_snapshot(self) -> StatecoreError:
         """The newest snapshot's error, with the problems of all others."""
         newest = (self._errors or self._removed_errors)[0]
-        if len(self.passed_over) == 1:
+        if len(self.skipped) == 1:
             return newest
-        lines = "\n".join(f"  {one.snapshot}: {one.why}" for one in self.passed_over)
+        lines = "\n".join(f"  {one.snapshot}: {one.why}" for one in self.skipped)
         return newest.restated(
-            f"None of the {len(self.passed_over)} snapshots of {self.repository.application_id} in "
+            f"None of the {len(self.skipped)} snapshots of {self.repository.application_id} in "
             f"{self.repository.url} can be used:\n{lines}\n",
-            passed_over=[vars(one) for one in self.passed_over],
+            skipped_snapshots=[vars(one) for one in self.skipped],
         )
 
     def delete_retention_since(self, found: FoundSnapshot) -> dict[str, int]:
@@ -172,7 +172,7 @@ class Snapshots:
 
     def notes(self) -> Iterator[str]:
         """Notes on skipped snapshots, for the report."""
-        return (f"The snapshot {one.snapshot} was skipped: {one.why}" for one in self.passed_over)
+        return (f"The snapshot {one.snapshot} was skipped: {one.why}" for one in self.skipped)
 
 
 @contextmanager

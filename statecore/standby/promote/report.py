@@ -1,6 +1,6 @@
 """Report of a promotion, task by task, stored in the application's directory::
 
-<application>/.statecore/plans/<request>.hand-over
+<application>/.statecore/plans/<request>.promotion
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
 
-PROMOTE_SUFFIX = ".hand-over"  # File suffix of the report
+PROMOTE_SUFFIX = ".promotion"  # File suffix of the report
 
 
 class PromoteOutcome(StrEnum):

@@ -1,4 +1,4 @@
-"""A consistent copy of a database by hard links, also while a process writes to it.
+"""RocksDB checkpoint: a consistent copy of a database by hard links, also while a process writes to it.
 
 The files that a MANIFEST names form a consistent state: RocksDB makes files durable before it names them, never
 modifies them again, and applies the edits of a group atomically. Kafka Streams writes no log and flushes all column
@@ -39,7 +39,7 @@ _CURRENT, _IDENTITY = "CURRENT", "IDENTITY"
 
 @dataclass(frozen=True)
 class DatabaseCheckpoint:
-    """A copy of a database at one point in time."""
+    """A RocksDB checkpoint: a copy of a database at one point in time."""
 
     source: Path
     path: Path

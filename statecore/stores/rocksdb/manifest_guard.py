@@ -4,22 +4,22 @@ RocksDB reads a MANIFEST that ends early as a shorter one: it opens the database
 missing, and deletes the SST files that the MANIFEST does not name. An unnamed file alone is no damage: every second
 kill during a flush or compaction leaves one. So a database is refused only on further evidence:
 
-- **The record** ``statecore-witness`` beside the database: the minimum length of this MANIFEST when the store was last
-  opened, flushed or closed. Every opening for writing creates a new MANIFEST with another number, so a record from
-  before Kafka Streams wrote to the store is ignored. A line with a wrong CRC-32C, or of another database
+- **The guard record**, the file ``statecore-witness`` beside the database: the minimum length of this MANIFEST when
+  the store was last opened, flushed or closed. Every opening for writing creates a new MANIFEST with another number, so
+  a record from before Kafka Streams wrote to the store is ignored. A line with a wrong CRC-32C, or of another database
   (``IDENTITY``), is ignored too.
 - **The log**: rows that are not in the MANIFEST's files must be in the log, without a gap. RocksDB deletes a log only
   after the MANIFEST names the files of its rows.
 
-Both may miss damage, and never report a false one: the record may be missing or old. Commits write no record, so they
-cost nothing.
+Both may miss damage, and never report a false one: the guard record may be missing or old. Commits write no record, so
+they cost nothing.
 
-Without a record of this MANIFEST, unnamed SST files are linked into ``lost/`` (where RocksDB's own repair puts them)
-before RocksDB deletes them; if that fails, the database is not opened for writing. RocksDB and Kafka Streams ignore
-both names.
+Without a guard record of this MANIFEST, unnamed SST files are linked into ``lost/`` (where RocksDB's own repair puts
+them) before RocksDB deletes them; if that fails, the database is not opened for writing. RocksDB and Kafka Streams
+ignore both names.
 
-The record also tells who wrote last. A commit of this library writes rows and offset atomically, so after a kill they
-agree, whatever ``status`` is. For a store last written by Kafka Streams that is unknown.
+The guard record also tells who wrote last. A commit of this library writes rows and offset atomically, so after a kill
+they agree, whatever ``status`` is. For a store last written by Kafka Streams that is unknown.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Record:
-    """The contents of ``statecore-witness``."""
+    """The guard record: the contents of ``statecore-witness``."""
 
     manifest: str
     bytes: int  # minimum length of the MANIFEST
@@ -102,7 +102,7 @@ class ManifestGuard:
 
     path: Path
     where: Path
-    records: bool = True  # whether statecore-witness is written
+    records: bool = True  # whether the guard record is written
     _files: _DatabaseFiles | None = field(default=None, init=False)
     _rows_ahead: bool = field(default=False, init=False)
     _deletes_saved_files: bool = field(default=False, init=False)

@@ -62,7 +62,7 @@ class StoreOptions:
         memory = memory_of(settings.memory)
         table = _in_cache(_table(), memory)
         self.automatic_compaction = settings.automatic_compaction  # whether RocksDB compacts in the background
-        self.guards_manifest = settings.guards_manifest  # whether the record statecore-witness is written
+        self.guards_manifest = settings.guards_manifest  # whether the guard record is written
         # rocksdict.Options of the database and of the data families
         self.database = _within(_without_table(settings.automatic_compaction), memory)
         if settings.rocksdb_config_setter is not None:

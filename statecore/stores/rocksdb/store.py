@@ -13,8 +13,8 @@ Kafka Streams wipes such a store; under at-least-once it applies the same record
 ``close`` writes ``status`` = 0 only if a commit followed the ingest.
 
 **Open** claims the directory for one store (:mod:`.directory_lock`), and checks its MANIFEST before RocksDB does
-(:mod:`.manifest_guard`). Its record ``statecore-witness`` stays in the directory; RocksDB and Kafka Streams ignore it.
-Use after a fork is refused (:mod:`.fork_safety`).
+(:mod:`.manifest_guard`). Its guard record ``statecore-witness`` stays in the directory; RocksDB and
+Kafka Streams ignore it. Use after a fork is refused (:mod:`.fork_safety`).
 
 **Compaction** is RocksDB's own, in the background, as in Kafka Streams; ``KEEP_FILES``
 (:mod:`statecore.stores.settings`) turns it off.

@@ -99,6 +99,13 @@ arguments.report.write_text(json.dumps({
 '''
 
 
+class FakeStateStore(dict[str, Any]):
+    """The task state store."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
 class StubSpark:
     """The stub in ``directory``: put ``bin`` on the PATH, submit ``job``.
 

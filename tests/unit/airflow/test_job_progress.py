@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from statecore.airflow.job_progress import STARTING, ProgressRecorder, sentence
-
-
-class FakeStore(dict[str, Any]):
-    """The task state store."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = value
+from tests.unit.airflow.stub import FakeStateStore
 
 
 def advance(count: int, **fields: Any) -> dict[str, Any]:
@@ -39,7 +33,7 @@ class Log:
 
 
 def test_progress_is_written_at_most_once_a_second_and_each_step_begins_and_ends_in_the_log() -> None:
-    now, log, store = [0.0], Log(), FakeStore()
+    now, log, store = [0.0], Log(), FakeStateStore()
     recorder = ProgressRecorder({"task_state_store": store}, log, clock=lambda: now[0])
     written = []
     for seconds, line in (
@@ -84,7 +78,7 @@ def test_a_progress_line_with_fields_missing_is_still_a_sentence(line: dict[str,
 def recorded(*steps: tuple[float, dict[str, Any]]) -> list[str]:
     """The lines of the log for progress at these seconds."""
     now, log = [0.0], Log()
-    recorder = ProgressRecorder({"task_state_store": FakeStore()}, log, clock=lambda: now[0])
+    recorder = ProgressRecorder({"task_state_store": FakeStateStore()}, log, clock=lambda: now[0])
     for seconds, line in steps:
         now[0] = seconds
         recorder(line)
@@ -92,7 +86,7 @@ def recorded(*steps: tuple[float, dict[str, Any]]) -> list[str]:
 
 
 def test_the_first_progress_line_precedes_the_job() -> None:
-    now, log, store = [0.0], Log(), FakeStore()
+    now, log, store = [0.0], Log(), FakeStateStore()
     ProgressRecorder({"task_state_store": store}, log, clock=lambda: now[0])(STARTING)
     assert store["progress"]["phase"] == "starting Spark"
     assert log.lines == ["starting Spark: begun after 0.0 s"]

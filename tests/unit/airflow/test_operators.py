@@ -20,7 +20,7 @@ from statecore.airflow.settings import Settings
 from statecore.errors import KINDS, Capacity, Invalid
 from statecore.jobs.history.report_head import ReportHead, ReportOutcome
 from statecore.jobs.history.report_index import INDEX, ReportIndex
-from tests.unit.airflow.stub import StubSpark, spec
+from tests.unit.airflow.stub import FakeStateStore, StubSpark, spec
 
 
 class FakeTask:
@@ -34,13 +34,6 @@ class FakeTask:
     def xcom_push(self, key: str, value: Any) -> None:
         json.dumps(value)
         self.pushed[key] = value
-
-
-class FakeStore(dict[str, Any]):
-    """The task state store."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = value
 
 
 def operator(spark: StubSpark, application: str = "orders", **fields: Any) -> StatecoreSparkOperator:
@@ -83,7 +76,7 @@ def context(*known: SimpleNamespace) -> dict[str, Any]:
     events = FakeEvents(*known)
     return {
         "ti": FakeTask(),
-        "task_state_store": FakeStore(),
+        "task_state_store": FakeStateStore(),
         "dag_run": SimpleNamespace(run_after=datetime(2026, 1, 2, tzinfo=UTC)),
         "inlet_events": {STORES: events, SNAPSHOTS: events},
         "outlet_events": {STORES: events, SNAPSHOTS: events},
@@ -186,7 +179,7 @@ def test_the_jobs_last_progress_is_kept_in_the_task_state_store(spark: StubSpark
 def test_there_is_progress_before_spark_is_started(spark: StubSpark) -> None:
     seen = []
 
-    class Watched(FakeStore):
+    class Watched(FakeStateStore):
         def set(self, key: str, value: Any) -> None:
             seen.append((value["phase"], len(spark.calls)))
 

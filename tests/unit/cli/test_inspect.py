@@ -43,9 +43,9 @@ def look(world: World, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple
 Look = Callable[..., tuple[int, dict[str, Any]]]
 
 
-def standings(document: dict[str, Any]) -> dict[str, str]:
+def states(document: dict[str, Any]) -> dict[str, str]:
     (application,) = document["applications"]
-    return {one["task"]: one["standing"] for one in application["tasks"]}
+    return {one["task"]: one["state"] for one in application["tasks"]}
 
 
 def damage(world: World, task: str) -> None:
@@ -59,14 +59,14 @@ def test_tasks_that_are_well_empty_or_open_end_with_0(world: World, look: Look) 
     with RocksDBStore(world.path("0_2") / "rocksdb" / KV, StoreKind.KEY_VALUE):
         code, document = look()
     assert code == 0
-    assert standings(document) == {"0_0": "known", "0_1": "empty", "0_2": "open"}
+    assert states(document) == {"0_0": "known", "0_1": "empty", "0_2": "open"}
 
 
 def test_a_task_of_another_application_exits_13_and_the_others_are_printed(world: World, look: Look) -> None:
     world.put_plain("0_1", 30, application="other")
     code, document = look()
     assert code == 13
-    assert standings(document) == {"0_0": "known", "0_1": "foreign"}
+    assert states(document) == {"0_0": "known", "0_1": "foreign"}
     assert document["applications"][0]["tasks"][1]["offset_sum"] == 0
 
 
@@ -94,7 +94,7 @@ def test_damage_ends_with_12_whatever_else_there_is(world: World, look: Look) ->
     world.put_plain("0_2", 30, application="other")
     code, document = look()
     assert code == 12
-    assert standings(document) == {"0_0": "known", "0_1": "damaged", "0_2": "foreign"}
+    assert states(document) == {"0_0": "known", "0_1": "damaged", "0_2": "foreign"}
     assert look("--task", "0_0")[0] == 0
 
 
@@ -116,4 +116,4 @@ def test_a_task_that_may_not_be_read_ends_with_13(world: World, look: Look) -> N
     finally:
         world.path("0_1").chmod(0o700)
     assert code == 13
-    assert standings(document) == {"0_0": "known", "0_1": "unreadable"}
+    assert states(document) == {"0_0": "known", "0_1": "unreadable"}

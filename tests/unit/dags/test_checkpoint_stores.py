@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
 from statecore.airflow import due_applications as deciding
@@ -29,16 +29,12 @@ from tests.harness.collector import Collector
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import local_calls
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, bag_of, load_dag
 from tests.unit.dags.test_restore_stores import events, states
 from tests.unit.jobs.backup.snapshots import World
 
-FILE = ROOT / "dags" / "checkpoint_stores.py"
-
-# Airflow's own code, reached by DagBag and dag.test.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = AIRFLOWS_OWN_WARNINGS
+load = partial(load_dag, "checkpoint_stores")
 
 
 @pytest.fixture
@@ -53,12 +49,6 @@ def due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every application that can be looked at is due, and no broker is asked."""
     verdict = DueVerdict(True, Reason("there is no snapshot", "no-snapshot"), last_snapshot=NO_SNAPSHOT)
     monkeypatch.setattr(deciding, "check_due", lambda *_, **__: verdict)
-
-
-def load() -> DAG:
-    bag = DagBag(str(FILE))
-    assert bag.import_errors == {}
-    return bag.dags["checkpoint_stores"]
 
 
 def conf(repository: str, *applications: Any, **fields: Any) -> dict[str, Any]:
@@ -117,7 +107,7 @@ def test_the_site_sets_the_schedule_and_catchup_is_off(monkeypatch: pytest.Monke
 def test_a_tick_without_a_repository_is_an_import_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
     monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml")
-    (said,) = DagBag(str(FILE)).import_errors.values()
+    (said,) = bag_of("checkpoint_stores").import_errors.values()
     assert "Error code: setting-missing" in said
     assert "STATECORE_REPOSITORY" in said
 

@@ -8,12 +8,9 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from tests.unit.airflow.home import ROOT
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS
 
-# Airflow's own code, reached by DagBag.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = AIRFLOWS_OWN_WARNINGS
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,25 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
 from tests.unit.airflow.directory_change.migration_stub import asked, stub
-from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, load_dag
 from tests.unit.dags.test_restore_stores import states, values
 
-FILE = ROOT / "dags" / "migrate_checkpoints.py"
-
-# Airflow's own code, reached by DagBag and dag.test.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = AIRFLOWS_OWN_WARNINGS
+load = partial(load_dag, "migrate_checkpoints")
 
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
     return stub(tmp_path, monkeypatch)
-
-
-def load() -> DAG:
-    bag = DagBag(str(FILE))
-    assert bag.import_errors == {}
-    return bag.dags["migrate_checkpoints"]
 
 
 def conf(*applications: str, **fields: Any) -> dict[str, Any]:

@@ -1,28 +1,17 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from tests.unit.airflow.home import ROOT
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, load_dag
 
-FILE = ROOT / "dags" / "recover_global_stores.py"
 DIRECTORY = {"application_id": "a", "state_dir": "/srv", "spec_path": "/srv/a.yaml"}
 
-# Airflow's own code, reached by DagBag.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
-
-def load() -> DAG:
-    bag = DagBag(str(FILE))
-    assert bag.import_errors == {}
-    return bag.dags["recover_global_stores"]
+pytestmark = AIRFLOWS_OWN_WARNINGS
+load = partial(load_dag, "recover_global_stores")
 
 
 def validated(given: dict[str, Any]) -> Any:

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
 from statecore.airflow import failures
@@ -17,20 +17,12 @@ from statecore.errors import Invalid
 from tests.harness.raising import raises
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, load_dag
 
 DAGS = ROOT / "dags"
 
-# Airflow's own code, reached by DagBag and dag.test.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
-
-def load(**kwargs: Any) -> DAG:
-    bag = DagBag(str(DAGS / "restore_stores.py"), **kwargs)
-    assert bag.import_errors == {}
-    return bag.dags["restore_stores"]
+pytestmark = AIRFLOWS_OWN_WARNINGS
+load = partial(load_dag, "restore_stores")
 
 
 def conf(*specs: dict[str, Any], **fields: Any) -> dict[str, Any]:

@@ -2,31 +2,20 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, bag_of, load_dag
 from tests.unit.dags.test_restore_stores import events, states, values
 
-FILE = ROOT / "dags" / "snapshot_state.py"
 REPOSITORY = "file:///srv/states"
 
-# Airflow's own code, reached by DagBag and dag.test.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
-
-def load() -> DAG:
-    bag = DagBag(str(FILE))
-    assert bag.import_errors == {}
-    return bag.dags["snapshot_state"]
+pytestmark = AIRFLOWS_OWN_WARNINGS
+load = partial(load_dag, "snapshot_state")
 
 
 def conf(*specs: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -86,7 +75,7 @@ def test_every_schedule_begins_and_catches_nothing_up(monkeypatch: pytest.Monkey
 def test_a_schedule_without_a_repository_is_an_import_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATECORE_SNAPSHOT_SCHEDULE", "@daily")
     monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml")
-    (said,) = DagBag(str(FILE)).import_errors.values()
+    (said,) = bag_of("snapshot_state").import_errors.values()
     assert "Error code: setting-missing" in said
     assert "STATECORE_REPOSITORY" in said
 

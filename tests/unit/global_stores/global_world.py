@@ -15,24 +15,16 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.global_stores.manager import GlobalStores
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
+from statecore.global_stores.state import GlobalState
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.manual_clock import ManualClock
 from tests.unit.changelog.build import Record, batch
 from tests.unit.changelog.scripted import Part, ScriptedBrokers
 
 TOPIC, STORE = "rates", "rates-store"
 KIND = StoreKind.KEY_VALUE
 Rows = dict[bytes, bytes]
-
-
-class Time:
-    """Seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def log(rows: Mapping[bytes, bytes | None], start: int = 0, **values: Any) -> Part:
@@ -47,7 +39,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.state_dir = directory
         self.brokers = ScriptedBrokers()
-        self.time = Time()
+        self.time = ManualClock(1000.0)
         self.now = time.time()  # as that of processes which a test starts
         self.topic = self.brokers.add(TOPIC, [log({b"a": b"1", b"b": b"2"}), log({b"c": b"3"})])
 
@@ -129,3 +121,15 @@ def poll_until(stores: GlobalStores, reached: Callable[[], bool], most: int = 50
             return
         stores.poll()
     raise AssertionError("polled in vain")
+
+
+def poll_until_running(stores: GlobalStores) -> None:
+    poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
+
+
+def recreated(world: World) -> None:
+    world.recreate(log({b"x": b"7", b"z": b"9"}), log({b"c": b"8"}))
+
+
+def fewer_partitions(world: World) -> None:
+    del world.topic.parts[1]

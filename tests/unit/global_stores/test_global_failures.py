@@ -24,17 +24,10 @@ from statecore.global_stores.state import GlobalState, RecoveryReason
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.creation import interrupt_creation
-from tests.unit.global_stores.global_world import STORE, TOPIC, World, log, poll_until, rows
+from tests.unit.global_stores.global_world import STORE, TOPIC, World, log, poll_until, recreated, rows
 
 BEFORE = {b"a": b"1", b"b": b"2", b"c": b"3"}
 AFTER = {b"x": b"7", b"z": b"9", b"c": b"8"}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    with made.brokers:
-        yield made
 
 
 def running(world: World, stores: GlobalStores) -> None:
@@ -45,10 +38,6 @@ def running(world: World, stores: GlobalStores) -> None:
         return stores.state is GlobalState.RUNNING
 
     poll_until(stores, reached)
-
-
-def recreated(world: World) -> None:
-    world.recreate(log({b"x": b"7", b"z": b"9"}), log({b"c": b"8"}))
 
 
 class At(FaultPoints):

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from statecore.errors import Retryable
 from statecore.faults import GLOBAL_POINTS, VARIABLE
-from statecore.global_stores.state import GlobalState
 from tests.harness.case_selection import one_of, three_of
 from tests.harness.forked import Forks
-from tests.unit.global_stores.global_world import STORE, TOPIC, World, log, poll_until, rows
+from tests.unit.global_stores.global_world import STORE, TOPIC, World, log, poll_until_running, rows
 
 BEFORE = {b"a": b"1", b"b": b"2", b"c": b"3"}
 AFTER = {b"x": b"7", b"z": b"9", b"c": b"8"}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    with made.brokers:
-        yield made
 
 
 def places_of_before(world: World) -> list[Path]:
@@ -38,7 +29,7 @@ def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
 ) -> None:
     exactly_once = GLOBAL_POINTS.index(point) % 2 == 0
     with world.stores() as stores:
-        poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
+        poll_until_running(stores)
     (world.state_dir / "name").write_text((world.live / "IDENTITY").read_text())
     world.recreate(log({b"x": b"7", b"z": b"9"}), log({b"c": b"8"}))
     killed = forks.run(
@@ -55,7 +46,7 @@ def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
             assert rows(stores, stale=True) in (BEFORE, AFTER)
         except Retryable:
             assert not world.live.exists()
-        poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
+        poll_until_running(stores)
         assert rows(stores) == AFTER
     assert world.on_disk() == (AFTER, {0: 2, 1: 1})
     assert world.left() == set()
@@ -68,7 +59,7 @@ def test_a_process_that_is_killed_while_it_follows_loses_nothing(
     forks: Forks, world: World, point: str, exactly_once: bool
 ) -> None:
     with world.stores() as stores:
-        poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
+        poll_until_running(stores)
     world.topic.parts[0] = log({b"a": b"1", b"b": b"2", b"d": b"4", b"e": b"5"})
     killed = forks.run(
         "tests.unit.global_stores.global_process",
@@ -77,7 +68,7 @@ def test_a_process_that_is_killed_while_it_follows_loses_nothing(
     )
     assert killed.returncode == -signal.SIGKILL, killed.errors
     with world.stores(exactly_once=exactly_once) as stores:
-        poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
+        poll_until_running(stores)
         assert rows(stores) == {**BEFORE, b"d": b"4", b"e": b"5"}
         # Rows that were ingested and not committed are not taken under exactly-once.
         assert len(stores.stores[STORE].recoveries) == (exactly_once and point == "global.after-ingest")

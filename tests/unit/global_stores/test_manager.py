@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
@@ -25,26 +24,25 @@ from tests.harness.case_selection import one_of, three_of
 from tests.harness.directory import copy_of_open
 from tests.unit.changelog.build import Record, batch
 from tests.unit.changelog.scripted import CLOSE, Part
-from tests.unit.global_stores.global_world import STORE, TOPIC, World, log, poll_until, rows
+from tests.unit.global_stores.global_world import (
+    STORE,
+    TOPIC,
+    World,
+    fewer_partitions,
+    log,
+    poll_until,
+    poll_until_running,
+    recreated,
+    rows,
+)
 
 BOTH = {b"a": b"1", b"b": b"2", b"c": b"3"}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    with made.brokers:
-        yield made
-
-
-def running(stores: GlobalStores) -> None:
-    poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
 
 
 def test_a_store_that_is_not_there_is_built_of_all_partitions_and_has_their_next_offsets(world: World) -> None:
     with world.stores() as stores:
         assert stores.state is GlobalState.RESTORING
-        running(stores)
+        poll_until_running(stores)
         assert rows(stores) == BOTH
         assert stores.stores[STORE].lag == 0
         assert stores.stores[STORE].recoveries == []
@@ -62,13 +60,13 @@ def test_a_store_is_restored_in_bounded_rounds_and_nothing_half_built_is_shown(w
             with pytest.raises(Retryable, match="being restored"):
                 rows(stores, stale=stale)
         assert not world.live.exists()
-        running(stores)
+        poll_until_running(stores)
         assert len(rows(stores)) == 7
 
 
 def test_a_store_follows_its_topic_and_applies_deletes(world: World) -> None:
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         world.topic.parts[1] = log({b"c": b"3", b"d": b"4"})
         assert stores.poll() == 1
         assert rows(stores) == {**BOTH, b"d": b"4"}
@@ -83,14 +81,14 @@ def test_a_directory_of_kafka_streams_is_opened_in_place_and_only_the_tail_is_re
     world.write({b"a": b"1", b"old": b"x"}, {0: 1, 1: 1})
     with world.stores() as stores:
         assert rows(stores, stale=True) == {b"a": b"1", b"old": b"x"}
-        running(stores)
+        poll_until_running(stores)
         assert rows(stores) == {b"a": b"1", b"old": b"x", b"b": b"2"}
         assert stores.stores[STORE].recoveries == []
 
 
 def test_a_partition_that_came_later_is_read_from_its_start(world: World) -> None:
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         world.topic.parts[2] = log({b"new": b"4"})
         stores.poll()
         assert rows(stores) == {**BOTH, b"new": b"4"}
@@ -104,14 +102,6 @@ def below_start(world: World) -> None:
 
 def beyond_end(world: World) -> None:
     world.topic.parts[0] = log({b"z": b"9"})
-
-
-def recreated(world: World) -> None:
-    world.recreate(log({b"x": b"7", b"z": b"9"}), log({b"c": b"8"}))
-
-
-def fewer_partitions(world: World) -> None:
-    del world.topic.parts[1]
 
 
 def diverged(world: World) -> None:
@@ -132,7 +122,7 @@ INVALID = pytest.mark.parametrize(
 @INVALID
 def test_an_invalid_offset_while_it_runs_is_recovered_from_without_anybody(world, happens, reason, expected) -> None:
     with world.stores(round_offsets=1) as stores:
-        running(stores)
+        poll_until_running(stores)
         happens(world)
         kept = stores.query_view(STORE)
         stores.poll()
@@ -141,7 +131,7 @@ def test_an_invalid_offset_while_it_runs_is_recovered_from_without_anybody(world
             assert rows(stores, stale=True) == BOTH
             with pytest.raises(Retryable, match="stale=True"):
                 rows(stores)
-        running(stores)
+        poll_until_running(stores)
         assert rows(stores) == expected
         assert dict(kept.all()) == BOTH  # a view of before stays what it was
         kept.close()
@@ -154,10 +144,10 @@ def test_an_invalid_offset_while_it_runs_is_recovered_from_without_anybody(world
 @INVALID
 def test_an_invalid_offset_while_it_was_down_is_recovered_from(world, happens, reason, expected) -> None:
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
     happens(world)
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         assert [one.reason for one in stores.stores[STORE].recoveries] == [reason]
         assert rows(stores) == expected
     assert world.left() == set()
@@ -165,20 +155,20 @@ def test_an_invalid_offset_while_it_was_down_is_recovered_from(world, happens, r
 
 def test_a_recreated_topic_is_detected_long_after_the_start(world: World) -> None:
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
     recreated(world)
     with world.stores(metadata_interval=3600.0) as stores:
-        running(stores)
+        poll_until_running(stores)
         assert [one.reason for one in stores.stores[STORE].recoveries] == [RecoveryReason.TOPIC_RECREATED]
         assert rows(stores) == {b"x": b"7", b"z": b"9", b"c": b"8"}
 
 
 def test_a_divergence_after_an_election_is_detected_within_the_log(world: World) -> None:
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         diverged(world)
         stores.poll()
-        running(stores)
+        poll_until_running(stores)
         assert [one.reason for one in stores.stores[STORE].recoveries] == [RecoveryReason.LOG_DIVERGED]
         assert rows(stores) == {b"a": b"1", b"z": b"9", b"y": b"9", b"c": b"3"}
 
@@ -189,7 +179,7 @@ def test_unknown_offsets_with_which_kafka_streams_never_starts_are_recovered_fro
     with world.stores() as stores:
         with pytest.raises(Retryable):
             rows(stores, stale=True)  # nobody knows what these rows are
-        running(stores)
+        poll_until_running(stores)
         assert rows(stores) == BOTH
         assert [one.reason for one in stores.stores[STORE].recoveries] == [RecoveryReason.OFFSET_UNKNOWN]
     assert world.left() == set()
@@ -210,7 +200,7 @@ def not_closed(world: World) -> None:
 def test_a_store_not_closed_under_exactly_once_is_rebuilt(world: World) -> None:
     not_closed(world)
     with world.stores(exactly_once=True) as stores:
-        running(stores)
+        poll_until_running(stores)
         assert rows(stores) == BOTH
         assert [one.reason for one in stores.stores[STORE].recoveries] == [RecoveryReason.STORE_UNUSABLE]
     assert world.left() == set()
@@ -221,26 +211,26 @@ def test_a_damaged_store_is_rebuilt(world: World) -> None:
     (manifest,) = world.live.glob("MANIFEST-*")
     manifest.write_bytes(b"nonsense")
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         assert rows(stores) == BOTH
 
 
 def test_an_unreadable_topic_record_rebuilds_the_stores(world: World) -> None:
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
     (world.application / ".statecore" / "global-topics.json").write_bytes(b"{torn")
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         assert [one.reason for one in stores.stores[STORE].recoveries] == [RecoveryReason.TOPIC_UNKNOWN]
         assert rows(stores) == BOTH
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         assert stores.stores[STORE].recoveries == []
 
 
 def test_brokers_that_are_away_change_no_state_and_are_asked_with_growing_pauses(world: World) -> None:
     with world.stores(timeout=0.3) as stores:
-        running(stores)
+        poll_until_running(stores)
         world.brokers.always(MetadataRequest, CLOSE)
         world.time.now += 10
         stores.poll()
@@ -265,12 +255,12 @@ def test_brokers_that_are_away_at_the_start_are_waited_for(world: World) -> None
         assert stores.state is GlobalState.RESTORING
         world.brokers.honest(MetadataRequest)
         world.time.now += 2
-        running(stores)
+        poll_until_running(stores)
 
 
 def test_a_topic_that_is_gone_for_a_while_is_recovered_from_and_for_longer_is_an_error(world: World) -> None:
     with world.stores(topic_gone_timeout=60.0) as stores:
-        running(stores)
+        poll_until_running(stores)
         topic = world.brokers.topics.pop(TOPIC)
         for _ in range(3):
             world.time.now += 15
@@ -299,7 +289,7 @@ def test_a_topic_that_is_not_compacted_is_refused_at_start_and_nothing_is_change
     assert "accept_uncompacted" in refused.value.action
     assert world.on_disk() == ({b"mine": b"x"}, {0: 5, 1: 1})
     with world.stores(accept_uncompacted=True) as stores:
-        running(stores)
+        poll_until_running(stores)
         assert rows(stores) == BOTH
 
 
@@ -319,7 +309,7 @@ def test_without_the_lock_nothing_is_opened(world: World) -> None:
 
 def test_a_damaged_log_is_waited_for_and_the_rows_stay(world: World) -> None:
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         at = log({b"c": b"3", b"d": b"4"})
         world.topic.parts[1] = Part([at.batches[0], at.batches[1][:-1] + bytes([at.batches[1][-1] ^ 1])])
         for _ in range(3):
@@ -332,7 +322,7 @@ def test_a_damaged_log_is_waited_for_and_the_rows_stay(world: World) -> None:
 
 def test_a_record_that_the_kind_cannot_have_is_an_error_that_names_it(world: World) -> None:
     with world.stores(table=GlobalTable(STORE, StoreKind.TIMESTAMPED_KEY_VALUE, TOPIC)) as stores:
-        running(stores)
+        poll_until_running(stores)
         world.topic.parts[1] = Part([*log({b"c": b"3"}).batches, batch([Record(1, -5, b"d", b"4")])])
         stores.poll()
         stores.poll()
@@ -354,12 +344,12 @@ def test_a_recovery_that_failed_at_any_point_is_repeated_correctly(
 ) -> None:
     expected = {b"x": b"7", b"z": b"9", b"c": b"8"}
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
     recreated(world)
     fault = InjectedFault(point, nth=nth)
     try:
         with world.stores(faults=fault, round_offsets=1, exactly_once=exactly_once) as stores:
-            running(stores)
+            poll_until_running(stores)
     except FaultInjected:
         assert fault.reached == nth
     seen = [BOTH, expected]
@@ -370,7 +360,7 @@ def test_a_recovery_that_failed_at_any_point_is_repeated_correctly(
             assert rows(stores, stale=True) in seen
         except Retryable:
             assert world.live.exists() is False
-        running(stores)
+        poll_until_running(stores)
         assert rows(stores) == expected
     assert world.on_disk() == (expected, {0: 2, 1: 1})
     assert world.left() == set()
@@ -435,7 +425,7 @@ def test_settings_come_from_kafka_streams_properties() -> None:
 
 def test_the_offsets_of_a_view_are_the_next_ones(world: World) -> None:
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
         with stores.query_view(STORE) as view:
             assert view.committed_offset(TopicPartition(TOPIC, 0)) == 2
             assert not view.stale
@@ -450,7 +440,7 @@ def test_without_room_a_store_is_an_error_and_the_rows_of_before_can_be_read(wor
                 raise Capacity("No room.", code="test-error", action="Make room.")
 
     with world.stores() as stores:
-        running(stores)
+        poll_until_running(stores)
     recreated(world)
     with world.stores(faults=Full("global.after-ingest")) as stores:
         poll_until(stores, lambda: stores.state is GlobalState.ERROR)
@@ -460,7 +450,7 @@ def test_without_room_a_store_is_an_error_and_the_rows_of_before_can_be_read(wor
     assert not world.live.exists()
     with world.stores() as stores:
         assert rows(stores, stale=True) == BOTH  # set aside, and still whole
-        running(stores)
+        poll_until_running(stores)
         assert len(rows(stores)) == 3
     assert world.left() == set()
 
@@ -478,7 +468,7 @@ def test_one_store_is_rebuilt_while_another_is_followed_and_answers(world: World
             directory, tables, cluster, settings, listener=lambda store, state, _: told.append((store, state))
         ) as stores,
     ):
-        running(stores)
+        poll_until_running(stores)
         recreated(world)
         stores.poll()
         assert stores.state is GlobalState.RESTORING
@@ -487,7 +477,7 @@ def test_one_store_is_rebuilt_while_another_is_followed_and_answers(world: World
         stores.poll()
         with stores.query_view("prices") as view:
             assert dict(view.all()) == {b"p": b"1", b"q": b"2"}
-        running(stores)
+        poll_until_running(stores)
     of_prices = [state for store, state in told if store == "prices"]
     assert of_prices == [GlobalState.RESTORING, GlobalState.RUNNING, GlobalState.CLOSED]
 
@@ -502,14 +492,14 @@ def test_state_lag_records_and_recoveries_are_metrics(world: World) -> None:
         GlobalStores(directory, tables, cluster, GlobalSettings(metadata_interval=0), metrics=metrics) as stores,
     ):
         assert metrics.gauges["global-state"]() == GlobalState.RESTORING.number
-        running(stores)
+        poll_until_running(stores)
         assert metrics.gauges["global-state"]() == GlobalState.RUNNING.number
         assert metrics.gauges["records-lag"]() == 0
         assert metrics.counters["restore-total"] == 3
         assert "global-recovery-total" not in metrics.counters
         recreated(world)
         stores.poll()
-        running(stores)
+        poll_until_running(stores)
         assert metrics.counters["global-recovery-total"] == 1
     assert metrics.gauges == {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.harness.reference_digest import xxh64
 Rows = dict[bytes, bytes | None]
 
 
-def columns(items: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def columns(items: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     offsets = np.zeros(len(items) + 1, np.int64)
     np.cumsum([len(item) for item in items], out=offsets[1:])
     return offsets, np.frombuffer(b"".join(items), np.uint8)

@@ -25,6 +25,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.golden import make_xxph3
 from tests.harness.raising import raises
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
+from tests.unit.images.sst_files import columns
 from tests.unit.stores.rocksdb.test_store import sst as write_by_rocksdb
 
 KIND = StoreKind.KEY_VALUE
@@ -41,12 +42,6 @@ KEYS = st.one_of(
     ),
 )
 VALUES = st.one_of(st.none(), st.just(b""), st.binary(max_size=40), st.integers(1, 9000).map(lambda size: b"v" * size))
-
-
-def columns(items: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    offsets = np.zeros(len(items) + 1, np.int64)
-    np.cumsum([len(item) for item in items], out=offsets[1:])
-    return offsets, np.frombuffer(b"".join(items), np.uint8)
 
 
 def write(path: Path, rows: Rows, at_once: int, **limits: int) -> str:

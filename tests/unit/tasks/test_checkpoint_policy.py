@@ -20,18 +20,11 @@ from statecore.tasks.checkpoint_policy import (
 )
 from statecore.tasks.task_offsets import TaskOffsets, TaskStore
 from tests.harness.filesystems import refusing
+from tests.harness.manual_clock import ManualClock
 from tests.harness.raising import raises
 from tests.unit.stores.recorded_store import RecordedStore
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Told(Metrics):
@@ -56,7 +49,7 @@ class Task:
     """One store, a clock, and a loop that commits."""
 
     def __init__(self, directory: Path, interval_ms: int, *, exactly_once: bool = False, is_global: bool = False):
-        self.clock, self.told = Clock(), Told()
+        self.clock, self.told = ManualClock(1000.0), Told()
         self.file = directory / ".checkpoint"
         self.store = RecordedStore(directory / "rows", manages_offsets=True)
         offsets = TaskOffsets(
@@ -180,7 +173,7 @@ def test_a_close_leaves_the_last_offset(tmp_path: Path) -> None:
 def test_checkpoints_are_as_far_apart_as_the_interval_and_not_later_than_the_next_commit(
     interval: int, steps: list[int]
 ) -> None:
-    clock = Clock()
+    clock = ManualClock(1000.0)
     policy = CheckpointPolicy(CheckpointSettings(interval * 1000), clock)
     written = [clock.now]
     for step in steps:

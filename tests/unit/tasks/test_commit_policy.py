@@ -7,17 +7,11 @@ from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.settings import StoreSettings
 from statecore.tasks.commit_policy import CommitPolicy, CommitSettings
-
-
-class Clock:
-    now = 5.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.harness.manual_clock import ManualClock
 
 
 def test_a_commit_is_due_when_the_interval_has_elapsed_since_the_last() -> None:
-    clock = Clock()
+    clock = ManualClock()
     policy = CommitPolicy(CommitSettings(interval_ms=1_500), clock=clock)
     assert not policy.due()
     clock.now += 1.499
@@ -30,7 +24,7 @@ def test_a_commit_is_due_when_the_interval_has_elapsed_since_the_last() -> None:
 
 
 def test_a_commit_is_due_on_demand_once() -> None:
-    policy = CommitPolicy(CommitSettings(), clock=Clock())
+    policy = CommitPolicy(CommitSettings(), clock=ManualClock())
     policy.request()
     assert policy.due()
     policy.committed()
@@ -40,7 +34,7 @@ def test_a_commit_is_due_on_demand_once() -> None:
 def test_a_commit_is_due_when_a_store_or_the_stores_together_have_staged_too_much() -> None:
     limited = StoreSettings(uncommitted_max_bytes=2_000)
     with InMemoryStore(settings=limited) as one, InMemoryStore(settings=limited) as other:
-        policy = CommitPolicy(CommitSettings(uncommitted_max_bytes=3_000), [one, other], Clock())
+        policy = CommitPolicy(CommitSettings(uncommitted_max_bytes=3_000), [one, other], ManualClock())
         one.put(b"a", bytes(1_500))
         assert not policy.due()
         other.put(b"a", bytes(1_500))
@@ -48,11 +42,11 @@ def test_a_commit_is_due_when_a_store_or_the_stores_together_have_staged_too_muc
         other.abort()
         assert not policy.due()
         one.put(b"b", bytes(1_500))
-        assert CommitPolicy(CommitSettings(uncommitted_max_bytes=-1), [one], Clock()).due()
+        assert CommitPolicy(CommitSettings(uncommitted_max_bytes=-1), [one], ManualClock()).due()
 
 
 def test_an_interval_of_zero_is_a_commit_in_every_round() -> None:
-    assert CommitPolicy(CommitSettings(interval_ms=0), clock=Clock()).due()
+    assert CommitPolicy(CommitSettings(interval_ms=0), clock=ManualClock()).due()
 
 
 def test_defaults_are_those_of_kafka_streams() -> None:

@@ -111,7 +111,7 @@ def test_a_file_that_changes_after_it_was_hashed_replaces_nothing_on_a_server(
         assert changed.name in caught.value.what
         assert world.app_repository.head() == there
         report, _ = fetched(world, tmp_path / "elsewhere")
-        assert (report.snapshot, report.passed_over) == (there.snapshots[0].snapshot, ())
+        assert (report.snapshot, report.skipped_snapshots) == (there.snapshots[0].snapshot, ())
 
 
 def test_a_changed_file_of_a_segment_is_named_by_its_own_path(clicks: World) -> None:
@@ -134,7 +134,7 @@ def test_copies_that_were_asked_for_are_not_damaged_through_a_live_file(world: W
     for path in world.path.glob("0_0/rocksdb/counts/*.sst"):
         written_in_place(path)
     report, _ = fetched(world, tmp_path / "elsewhere")
-    assert (report.snapshot, report.passed_over) == (world.app_repository.head().snapshots[0].snapshot, ())
+    assert (report.snapshot, report.skipped_snapshots) == (world.app_repository.head().snapshots[0].snapshot, ())
 
 
 def test_a_repository_s_files_keep_their_modes_whatever_is_fetched_over_them(linked: World) -> None:

@@ -93,7 +93,7 @@ def test_a_disk_full_during_the_download_is_no_damage_and_the_command_resumes(sh
     assert full.filler is not None
     full.filler.unlink()
     report = fetch(shop, disk.path)
-    assert (report.placed, report.passed_over) == (True, ())
+    assert (report.placed, report.skipped_snapshots) == (True, ())
     assert rows_in(disk.path) == expected(300)
 
 
@@ -159,7 +159,7 @@ def test_what_was_damaged_on_this_disk_since_it_came_is_brought_again_and_built_
     damage(file)  # and with it the image that it is linked into
     said: list[str] = []
     report = fetch(based, state_dir, said.append)
-    assert (report.passed_over, report.downloaded_bytes) == ((), size)
+    assert (report.skipped_snapshots, report.downloaded_bytes) == ((), size)
     assert not any("Downloaded again" in line for line in said), "it was seen before anything was built of it"
     assert rows_in(state_dir) == expected(300)
     if of == "base":  # whose blocks may be in a cache

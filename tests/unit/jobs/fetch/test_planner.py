@@ -251,7 +251,7 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
     newer = publication.publish(stamped, drops_other_tasks=True).snapshot
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append, cluster=BROKERS, spec_path=stores_yaml(tmp_path))
-    assert (report.snapshot, [one.snapshot for one in report.passed_over]) == (before.snapshot, [newer])
+    assert (report.snapshot, [one.snapshot for one in report.skipped_snapshots]) == (before.snapshot, [newer])
     assert any(f"{newer} is skipped" in line for line in said)
     assert rows_in(state_dir) == expected(300)
 

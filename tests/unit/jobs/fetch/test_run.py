@@ -57,6 +57,12 @@ def test_the_report_is_a_document_and_is_kept(shop: Shop, state_dir: Path) -> No
     assert report.age > 0
 
 
+def test_a_report_of_an_older_release_is_read(shop: Shop, state_dir: Path) -> None:
+    document = fetch(shop, state_dir).to_json()
+    older = {"passed_over": [], **{name: value for name, value in document.items() if name != "skipped_snapshots"}}
+    assert FETCH_REPORT.from_json(older).skipped_snapshots == ()
+
+
 def test_replacing_twice_under_one_request_places_once(shop: Shop, state_dir: Path) -> None:
     fetch(shop, state_dir)
     first = fetch(shop, state_dir, replace=True, request_id="one")

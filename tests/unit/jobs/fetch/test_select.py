@@ -75,7 +75,7 @@ def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_nam
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append)
     assert report.snapshot == old.snapshot
-    assert [(one.snapshot, one.code, one.is_removed) for one in report.passed_over] == [
+    assert [(one.snapshot, one.code, one.is_removed) for one in report.skipped_snapshots] == [
         (new.snapshot, DAMAGED[of, damage], False)
     ]
     assert any(new.snapshot in line for line in said)
@@ -147,7 +147,7 @@ def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_n
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append, app_repository=Watched(own_shop, before, collected))
     assert [report.snapshot] == later
-    (passed,) = report.passed_over
+    (passed,) = report.skipped_snapshots
     assert (passed.snapshot, passed.code, passed.is_removed) == (new.snapshot, "blob-missing", True)
     assert any(new.snapshot in line and passed.why in line for line in said)
     assert rows_in(state_dir) == expected(400 if followed else 200)
@@ -177,12 +177,12 @@ def test_where_the_snapshots_that_a_thinned_head_names_are_damaged_all_are_named
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{old.snapshot}.json")
     app_repository = Watched(own_shop, "manifest", lambda: thin(own_shop, new.snapshot))
     error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, app_repository=app_repository)
-    assert passed_over(error) == [(new.snapshot, "blob-missing", True), (old.snapshot, "manifest-damaged", False)]
+    assert skipped(error) == [(new.snapshot, "blob-missing", True), (old.snapshot, "manifest-damaged", False)]
 
 
-def passed_over(error: StatecoreError) -> list[tuple[str, str, bool]]:
+def skipped(error: StatecoreError) -> list[tuple[str, str, bool]]:
     """The snapshots that an error names as passed over, each with the code and whether it was removed."""
-    return [(one["snapshot"], one["code"], one["is_removed"]) for one in error.context["passed_over"]]
+    return [(one["snapshot"], one["code"], one["is_removed"]) for one in error.context["skipped_snapshots"]]
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
     with raises(Corrupted, DAMAGED[of, flipped]):
         run_fetch(replace(request, snapshot=new.snapshot), say=lambda _: None)
     report = run_fetch(request, say=lambda _: None)
-    assert (report.snapshot, [one.snapshot for one in report.passed_over]) == (old.snapshot, [new.snapshot])
+    assert (report.snapshot, [one.snapshot for one in report.skipped_snapshots]) == (old.snapshot, [new.snapshot])
     assert rows_in(state_dir) == expected(200)
 
 
@@ -264,8 +264,8 @@ def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_br
     refused(Corrupted, "manifest-inconsistent", own_shop, state_dir, snapshot=wrong.snapshot)
     report = fetch(own_shop, state_dir)
     assert report.snapshot == whole.snapshot
-    assert [(one.snapshot, one.code) for one in report.passed_over] == [(wrong.snapshot, "manifest-inconsistent")]
-    assert all(word in report.passed_over[0].why for word in ("'plain'", "0_0", "400"))
+    assert [(one.snapshot, one.code) for one in report.skipped_snapshots] == [(wrong.snapshot, "manifest-inconsistent")]
+    assert all(word in report.skipped_snapshots[0].why for word in ("'plain'", "0_0", "400"))
     assert rows_in(state_dir) == expected(300)
 
 
@@ -273,7 +273,7 @@ def test_where_no_snapshot_is_whole_all_are_named(own_shop: Shop, state_dir: Pat
     for manifest in (own_shop.root / "repository" / "apps" / "orders" / "manifests").iterdir():
         flipped(manifest)
     error = refused(Corrupted, "manifest-damaged", own_shop, state_dir)
-    assert passed_over(error) == [
+    assert skipped(error) == [
         (entry.snapshot, "manifest-damaged", False) for entry in own_shop.app_repository.head().snapshots
     ]
     assert all(entry.snapshot in error.what for entry in own_shop.app_repository.head().snapshots)
@@ -287,7 +287,7 @@ def test_a_snapshot_that_says_what_is_not_there_is_passed_over(own_shop: Shop, s
     lie = replace(store, store="lie", rows=7, databases=(replace(database, runs=runs),))
     third.publish([350], task_0_0={"lie": lie})
     report = fetch(own_shop, state_dir)
-    assert [one.code for one in report.passed_over] == ["content-digest-mismatch"]
+    assert [one.code for one in report.skipped_snapshots] == ["content-digest-mismatch"]
     assert rows_in(state_dir) == expected(300)
 
 
@@ -353,7 +353,7 @@ def test_a_snapshot_that_does_not_fit_the_topics_is_passed_over_and_refused_wher
     assert any("has grown by 50 since" in note for note in doubtful.notes)
     assert not state_dir.exists()
     error = refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, **fits_none)
-    assert passed_over(error) == [(one.snapshot, "snapshot-topics-mismatch", False) for one in (new, old)]
+    assert skipped(error) == [(one.snapshot, "snapshot-topics-mismatch", False) for one in (new, old)]
     refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, snapshot=new.snapshot, **fits_none)
     report = fetch(shop, state_dir, **fits_old)
     assert report.snapshot == old.snapshot
@@ -380,7 +380,7 @@ def test_a_damaged_newest_snapshot_and_tasks_missing_in_older_ones_are_reported(
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{newest}.json")
     older = [(one.snapshot, "snapshot-task-missing", False) for one in own_shop.app_repository.head().snapshots[1:]]
     error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, tasks=("0_2",))
-    assert passed_over(error) == [(newest, "manifest-damaged", False), *older]
+    assert skipped(error) == [(newest, "manifest-damaged", False), *older]
 
 
 def test_an_instance_without_a_share_has_nothing_to_fetch_and_that_is_no_failure(
@@ -458,9 +458,9 @@ def test_an_unverifiable_older_snapshot_does_not_replace_a_mismatching_newer_one
     assert fetch(shop, state_dir, plan_only=True, **brokers).snapshot == unsure, "with a doubt"
     other = publish("of other topics", 120, "f" * 32)
     report = fetch(shop, state_dir, plan_only=True, **brokers)
-    assert [one.snapshot for one in report.passed_over] == [other, unsure]
-    assert {one.code for one in report.passed_over} == {"snapshot-topics-mismatch"}
-    assert "newer snapshot" in report.passed_over[1].why
+    assert [one.snapshot for one in report.skipped_snapshots] == [other, unsure]
+    assert {one.code for one in report.skipped_snapshots} == {"snapshot-topics-mismatch"}
+    assert "newer snapshot" in report.skipped_snapshots[1].why
     error = refused(Invalid, "snapshot-topics-mismatch", shop, state_dir, snapshot=other, **brokers)
     assert {one["code"] for one in error.context["problems"]} == {"topic-recreated"}
     assert report.snapshot == known.snapshot

@@ -39,6 +39,7 @@ from tests.unit.images.test_key_range_merge import many_blocks
 from tests.unit.images.test_merge_writer import runs_of
 from tests.unit.images.test_runs_digest import of_dict
 from tests.unit.jobs import work
+from tests.unit.jobs.fetch.fetching import cut, flipped
 from tests.unit.jobs.support import spec
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -216,17 +217,7 @@ def test_a_slice_and_its_result_are_synced_once(
     assert len(forced) == 5
 
 
-def torn(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def flipped(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("damage", [torn, flipped, Path.unlink])
+@pytest.mark.parametrize("damage", [cut, flipped, Path.unlink])
 @pytest.mark.parametrize("of", ["result", "file"])
 def test_an_incomplete_slice_is_merged_again_to_the_same(
     place: DirectoryPlace, tmp_path: Path, damage: Callable[[Path], None], of: str

@@ -56,7 +56,7 @@ def test_a_copy_with_a_truncated_manifest_is_refused_and_the_others_are_promoted
     assert not world.live.task_path("0_0").exists()
 
 
-def test_a_copy_without_a_witness_is_taken_by_what_its_databases_say(world: World) -> None:
+def test_a_copy_without_a_guard_record_is_taken_by_what_its_databases_say(world: World) -> None:
     (closed_twice(world, world.warm, 19) / RECORD_FILE).unlink()
     assert verdicts(world.promote()) == {"0_0": PromoteVerdict.PROMOTED}
     assert world.row("totals") == "warm at 19"
