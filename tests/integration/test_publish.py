@@ -267,11 +267,15 @@ def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any]
     assert newest.reference("0_0") == older.reference("0_0")
 
 
+def produce_more(spec: Mapping[str, Any]) -> None:
+    topic = f"{spec['application_id']}-plain-changelog"
+    topics.produce(spec["bootstrap_servers"], topic, deletes_and_overwrites(count=30))
+
+
 def test_an_older_plan_does_not_go_back_behind_what_was_published_since(spec: dict[str, Any], url: str) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="old", partitions=(0,), faults=InjectedFault("restore.after-plan"))
-    topic = f"{spec['application_id']}-plain-changelog"
-    topics.produce(spec["bootstrap_servers"], topic, deletes_and_overwrites(count=30))
+    produce_more(spec)
     restore(spec, url)
     with raises(Fenced, "publication-conflict"):
         restore(spec, url, request_id="old", partitions=(0,))
@@ -284,7 +288,7 @@ def test_a_restore_that_has_read_more_publishes_over_what_was_published_meanwhil
 ) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="old", start_from=start_from, faults=InjectedFault("restore.after-plan"))
-    feed(spec["bootstrap_servers"], spec["application_id"], "plain", lambda n: b"key-%d" % n, count=30)
+    produce_more(spec)
     faults = FaultAction("restore.after-runs", lambda: restore(spec, url, request_id="old", start_from=start_from))
     if start_from == "none":  # it may replace only what it has seen
         with raises(Fenced, "publication-conflict", reason="tasks-published"):
@@ -306,7 +310,7 @@ def published_stores(spec: Mapping[str, Any], url: str) -> dict[tuple[str, str],
 def test_a_restore_leaves_a_newer_snapshot_and_succeeds(spec: dict[str, Any], url: str) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="old", start_from="cheapest", faults=InjectedFault("restore.after-plan"))
-    feed(spec["bootstrap_servers"], spec["application_id"], "plain", lambda n: b"key-%d" % n, count=30)
+    produce_more(spec)
     restore(spec, url)
     for _ in range(2):  # a retry under the same request id reads nothing again
         report = restore(spec, url, request_id="old", start_from="cheapest")
