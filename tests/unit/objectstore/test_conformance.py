@@ -207,13 +207,13 @@ def test_of_many_who_put_one_name_at_once_one_wins(blobs: Blobs, tmp_path: Path)
 
 
 def test_a_killed_writer_leaves_complete_blobs_and_all_acknowledged_ones(implementation: str, tmp_path: Path) -> None:
+    blobs = IMPLEMENTATIONS[implementation](tmp_path)  # first, lest the process starts an S3 server of its own
     words = [sys.executable, "-m", "tests.unit.objectstore.putting_process", implementation, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         told = [int(process.stdout.readline()) for _ in range(20)]
         process.kill()
         told += [int(line) for line in process.stdout.read().split()]
-    blobs = IMPLEMENTATIONS[implementation](tmp_path)
     found = {int(blob.name.partition("/")[2]): blobs.get(blob.name) for blob in blobs.list()}
     assert set(told) <= set(found) <= {*told, len(told)}
     assert all(data == content(number) for number, data in found.items())
