@@ -140,7 +140,7 @@ def _missing(path: Path, text: str) -> tuple[type[StatecoreError], str, str]:
     """What a missing file means, after checking again: another process may create and delete files meanwhile."""
     try:
         directory = path.is_dir() and path.stat().st_nlink > 0  # no links: deleted while open
-        absent = [name for name in _NAMED.findall(text) if not (path / name).exists()]
+        absent = [name for name in _NAMED.findall(text) if not (path / name).is_file()]  # a pipe has no rows either
     except OSError:
         return Retryable, "rocksdb-failed", f"Run this again; {_SAFE}."
     if not directory:

@@ -66,7 +66,7 @@ def test_it_finds_a_database_damaged_where_the_doctor_does(name: str, tmp_path: 
     for store in diagnose_directory(StateDirectory(tmp_path, application.name)).stores:
         for database in store.databases:
             key = store.task, store.store, database.name
-            by_doctor[key] = bool(database.broken or database.lost_end)
+            by_doctor[key] = bool(database.broken or database.lost_end or database.foreign_log)
             unlooked |= {key} if database.cause == BY_READING_ALL_ROWS else set()
     found = {}
     for place in store_places(StateDirectory(tmp_path, application.name)):

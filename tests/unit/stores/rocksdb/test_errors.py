@@ -121,6 +121,13 @@ def test_a_file_found_at_the_second_check_is_not_missing(tmp_path: Path) -> None
     assert type(translate(tmp_path, "Opening", Exception(said))) is Retryable
 
 
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo])
+def test_what_stands_in_the_place_of_a_file_is_no_such_file(tmp_path: Path, put: Callable[[Path], object]) -> None:
+    put(tmp_path / "000009.sst")
+    said = "IO error: No such file or directory: While open a file for random read: /links/000009.sst: No such file"
+    assert type(translate(tmp_path, "Opening", Exception(said))) is Corrupted
+
+
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", ["MANIFEST-*", "*.sst"])
 def test_a_file_that_the_database_cannot_do_without_is_damage(tmp_path: Path, name: str, read_only: bool) -> None:
