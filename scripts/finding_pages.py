@@ -53,7 +53,7 @@ def index() -> str:
     """The list of all codes, by severity."""
     lines = [
         "# Findings of `statecore doctor`\n",
-        "What each says, and what to do: [doctor.md](../doctor.md) begins.\n",
+        "A page for each code: what it means, and what to do. [doctor.md](../doctor.md) describes the command.\n",
     ]
     for severity in reversed(list(Severity)):
         kinds = [kind for kind in CATALOG.values() if kind.severity is severity]

@@ -94,7 +94,7 @@ def show(diagnosis: Diagnosis, request: DiagnoseRequest) -> None:
 
 def _resume_commands(diagnosis: Diagnosis, request: DiagnoseRequest) -> list[str]:
     from statecore.cli.info import resume_commands
-    from statecore.jobs.history.restores import read_history
+    from statecore.jobs.history.instance_history import read_history
     from statecore.statedir.state_directory import StateDirectory
 
     with suppress(StatecoreError):

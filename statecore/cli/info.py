@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from statecore.jobs.attempt import Attempt
     from statecore.jobs.fetch.report import FetchReport
     from statecore.jobs.history.directory_changes import Changes, Fetches, UnfinishedChange
+    from statecore.jobs.history.instance_history import Restores
     from statecore.jobs.history.report_head import ReportHead
     from statecore.jobs.history.report_index import InstanceReports, ReportIndex
     from statecore.jobs.history.restored_store import RestoredStore
-    from statecore.jobs.history.restores import Restores
     from statecore.jobs.history.unfinished_restores import UnfinishedRestore
     from statecore.standby.promote.report import PromoteReport
 
@@ -139,7 +139,7 @@ def _unreadable(directory: Path, error: OSError) -> StatecoreError:
 
 def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every application of a state directory, or the one that is named."""
-    from statecore.jobs.history.restores import directories, read_history
+    from statecore.jobs.history.instance_history import directories, read_history
     from statecore.statedir.store_places import application_directory, applications, no_application_error
 
     names = [wanted] if wanted is not None else sorted({*applications(state_dir), *directories(state_dir)})
@@ -158,7 +158,7 @@ def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Rest
 
 def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every instance in the reports; directories on this host are inspected too."""
-    from statecore.jobs.history.restores import from_reports, read_history
+    from statecore.jobs.history.instance_history import from_reports, read_history
     from statecore.statedir.state_directory import StateDirectory
 
     if not index.directory.is_dir():

@@ -37,8 +37,8 @@ _WITH_HEADERS = frozenset(kind.data_column_family for kind in COUNTERPARTS)
 
 
 @dataclass(frozen=True)
-class InspectionDepth:
-    """How thoroughly a directory is inspected.
+class InspectionTarget:
+    """What the target of a conversion requires to be read.
 
     Attributes:
         moves: whether rows of kinds with headers are to be moved, so that all of them are read.
@@ -174,7 +174,7 @@ class TaskInspection:
 
 
 def inspect_task(
-    task: str, path: Path, application_id: str, spec: ApplicationSpec | None, depth: InspectionDepth
+    task: str, path: Path, application_id: str, spec: ApplicationSpec | None, depth: InspectionTarget
 ) -> TaskInspection:
     """Inspect a task's directory."""
     checkpoint, written_ns = None, 0
@@ -215,7 +215,7 @@ def _store(
     path: Path,
     application_id: str,
     spec: ApplicationSpec | None,
-    depth: InspectionDepth,
+    depth: InspectionTarget,
 ) -> StoreInspection:
     place = StorePlace(found.store, found.path, found.segmented, task)
     seen = StoreInspection(found.store, found.name, found.segmented)
@@ -233,6 +233,7 @@ def _store(
             has_position_file=(path / position_file(found.store)).is_file(),
             foreign=not databases and any(found.path.iterdir()),
         )
+        # Also a segment that has expired: Kafka Streams would create a database there before it deletes it.
         if lost := next(iter(rows_without_current(found)), None):
             what = f"{lost} has files of rows and no CURRENT."
             return replace(seen, damage=Reason(what, "store-incomplete", store_path=str(lost)))
@@ -309,7 +310,7 @@ def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
 
 
 def _with_digests(
-    seen: StoreInspection, one: DatabaseInspection, path: Path, depth: InspectionDepth
+    seen: StoreInspection, one: DatabaseInspection, path: Path, depth: InspectionTarget
 ) -> DatabaseInspection:
     newer = _families_above(one, depth.sst_format)
     moves = one.with_headers if depth.moves else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from statecore.conversion.downward import ConversionOptions, plan_downward
-from statecore.conversion.inspection import InspectionDepth, inspect_task
+from statecore.conversion.inspection import InspectionTarget, inspect_task
 from statecore.conversion.model import TaskConversion
 from statecore.conversion.upward import plan_upward
 from statecore.formats.releases import Release
@@ -33,7 +33,7 @@ def plan_conversion(
     if exactly_once is None and spec is not None:
         exactly_once = spec.processing_guarantee.is_exactly_once
     moves = not any(kind.startswith("headers-") for kind in to.kinds)
-    seen = inspect_task(task, path, application_id, spec, InspectionDepth(moves, to.sst_format))
+    seen = inspect_task(task, path, application_id, spec, InspectionTarget(moves, to.sst_format))
     if to.offsets_inside:
         transactional = None if spec is None else spec.transactional_state_stores
         return plan_upward(seen, to, exactly_once, transactional=transactional)

@@ -29,8 +29,8 @@ from statecore.statedir.readonly_database import Database, opened_database
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import DatabaseOnDisk
 from statecore.statedir.store_places import StorePlace, store_places, suggest_names
+from statecore.statedir.task_layout import why_partially_deleted
 from statecore.stores.rocksdb.directory_lock import writer_of
-from statecore.tasks.partial_deletion import why_partially_deleted
 
 MILLISECONDS = pa.timestamp("ms", tz="UTC")
 """Type of times in Parquet and tables."""

@@ -31,8 +31,8 @@ from statecore.errors import Fenced, Invalid, StatecoreError
 from statecore.jobs.context import JobContext
 from statecore.jobs.history.directory_changes import UnfinishedChange, unfinished_changes
 from statecore.jobs.job import Job
-from statecore.jobs.job_files import DirectoryHome
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
+from statecore.jobs.job_home import DirectoryHome
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
 from statecore.statedir.placement import recover
 from statecore.statedir.state_directory import StateDirectory
 

@@ -1,7 +1,7 @@
 """One attempt of a job: records it, times the phases, waits for the workers, keeps plan and report.
 
 A job is a subclass of :class:`Job` with its own steps, such as ``restore/job.py``. With a state directory it
-runs under the application's lock, and its files are there; else they are in the repository (``job_files.py``).
+runs under the application's lock, and its files are there; else they are in the repository (``job_home.py``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import RanOn, WorkerRequirements, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.job_files import JobHome
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.job_home import JobHome
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.stopwatch import Stopwatch
 
 
@@ -54,7 +54,7 @@ class Phases:
 
 
 class Job:
-    """One attempt of a request that freezes a plan.
+    """One attempt of a request.
 
     Attributes:
         home: where plan, report and attempt file are kept.

@@ -3,7 +3,7 @@
 ::
 
     python -m statecore.jobs.program VERB --report FILE --request JSON     processes of this machine do the work
-    spark-submit spark_jobs/VERB.py --report FILE --request JSON           Spark's executors do
+    spark-submit spark_jobs/PROGRAM.py --report FILE --request JSON        Spark's executors do
 
 With ``--local`` the parent process holds this process's standard input; when that is closed, this process exits. A
 checkpoint then starts no engine: this process plans, freezes the plan, and reads the tails if they are short. If they

@@ -1,7 +1,7 @@
 """Report of a restore or a checkpoint, one entry per store partition: the job's result for people, Airflow and tests.
 
 A report is one JSON document. It is written to the path given to the job and, after a success, beside the plan in the
-application's directory (``statecore/jobs/planning/request_files.py``). Its envelope is that of every job
+application's directory (``statecore/jobs/planning/frozen_plan.py``). Its envelope is that of every job
 (``statecore/jobs/attempt.py``). Another version is refused; unknown fields are kept (:data:`REPORT`).
 """
 

@@ -7,7 +7,7 @@
 
 Existing files are kept, so a restarted job continues with them. Files that are adjacent in a pack are read in one
 request. Memory is bounded: the number of pieces in flight is fixed, and pieces that arrive out of order are written to
-the file (:mod:`statecore.repository.resumable_file`).
+the file (:mod:`statecore.repository.incoming_file`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from statecore.cores import usable_cores
 from statecore.errors import Corrupted
 from statecore.filesystem import FileState, link_or_copy, make_directories, sync_file
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.incoming_file import IncomingFile, file_errors
 from statecore.repository.manifest import Extent
-from statecore.repository.resumable_file import ResumableFile, translated_errors
 
 FILES = "files"  # Subdirectory of complete files
 PIECE_BYTES = 8 << 20
@@ -71,7 +71,7 @@ def download(
     piece_bytes: int = PIECE_BYTES,
 ) -> DownloadResult:
     """Download files into ``<directory>/files``, except those that exist there."""
-    with translated_errors(directory, keeps=keeps):
+    with file_errors(directory, keeps=keeps):
         make_directories(directory / FILES)
         make_directories(directory / _PARTIAL)
     local = local_files or {}
@@ -84,7 +84,7 @@ def download(
         else:
             missing.append(one)
     incoming = [
-        [_Incoming(one, ResumableFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
+        [_Incoming(one, IncomingFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
         for together in _adjacent_groups(missing, piece_bytes)
     ]
     try:
@@ -132,7 +132,7 @@ def _fetch_all(
 def _exists(one: RemoteFile, directory: Path, local_file: Path | None) -> bool:
     final = directory / FILES / one.sha256
     partial = directory / _PARTIAL / uuid.uuid4().hex
-    with translated_errors(final), suppress(FileNotFoundError):
+    with file_errors(final), suppress(FileNotFoundError):
         if final.exists():
             if final.stat().st_size == one.extent.bytes:
                 return True
@@ -171,7 +171,7 @@ class _Incoming:
     """A file being downloaded."""
 
     remote: RemoteFile
-    file: ResumableFile
+    file: IncomingFile
 
 
 @dataclass(frozen=True)

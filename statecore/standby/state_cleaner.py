@@ -25,12 +25,11 @@ from statecore.statedir.known_files import unlogged_files
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_layout import StoreDirectory, stores_in
+from statecore.statedir.task_layout import StoreDirectory, stores_in, why_partially_deleted
 from statecore.statedir.work_directory import CLEANED, UNOWNED
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from statecore.tasks.offset_sums import TaskDirectoryState, TaskSum, read_task_sum
-from statecore.tasks.partial_deletion import why_partially_deleted
 from statecore.words import shortened_list
 
 

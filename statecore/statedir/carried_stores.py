@@ -84,7 +84,7 @@ class CarriedStores:
             self._refuse_open(store, states, logged=logged)
         elif why.code == "offset-missing":
             self._refuse_without_offset(store, states, inside=kind.manages_offsets)
-        elif lost := next(iter(rows_without_current(store)), None):
+        elif lost := next(iter(rows_without_current(store)), None):  # also one that has expired: it is opened first
             self.refuse(
                 "store-incomplete",
                 f"keeps the store {store.store}, of which {lost.name} has data files and no CURRENT: under exactly-once"

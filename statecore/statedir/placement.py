@@ -27,9 +27,10 @@ record          the journal becomes ``placed.json``                             
 A store never stands beside the offsets of another one. The offset of each new store is in the store, so a new task
 beside an old one is as valid as two tasks that committed at different times.
 
-:func:`recover` runs first in every job. It rolls forward where the new directory is complete and the old one matches
-the journal, leaves a directory that the application has used since, and puts the old one back where the new one is not
-complete. Placement itself runs the same code (:mod:`statecore.statedir.journal_replay`).
+:func:`recover` runs first in every job that changes the directory, and when a task's stores are opened; a backup only
+reads. It rolls forward where the new directory is complete and the old one matches the journal, leaves a directory that
+the application has used since, and puts the old one back where the new one is not complete. Placement itself runs the
+same code (:mod:`statecore.statedir.journal_replay`).
 """
 
 from __future__ import annotations
@@ -61,13 +62,12 @@ from statecore.statedir.link_scratch import is_in_use
 from statecore.statedir.mounts import refuse_unmovable, unmovable
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_plan import PlacementPlan
-from statecore.statedir.quarantine import was_clock_behind
+from statecore.statedir.quarantine import KEPT_MS, was_clock_behind
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import TaskAssembly
 from statecore.statedir.work_directory import BACKUP_LINKS_PREFIX, REPLACED, STAGING_PREFIX, entry_of
 
 DAY = 86_400.0
-_KEEPS_REPLACED = 7 * DAY
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def _is_expired(kept: Path, now: float) -> bool:
     Those whose time is of a clock that was behind (:func:`was_clock_behind`) get the present one, and stay.
     """
     replaced_at = kept.stat().st_mtime
-    if now - replaced_at <= _KEEPS_REPLACED:
+    if (now - replaced_at) * 1000 <= KEPT_MS:
         return False
     if was_clock_behind(kept, int(replaced_at * 1000), int(now * 1000)):
         os.utime(kept, (now, now))

@@ -1,5 +1,8 @@
 """Reads the databases of one store and decides whether they are intact; nothing else decides that.
 
+A directory whose rows have no database, because its ``CURRENT`` is gone, is not read here:
+:func:`statecore.statedir.task_layout.why_partially_deleted` finds it.
+
 Nothing is changed. If a process has the store open, its last flushed state is read, and files that come and go are no
 damage. Callers who know that a database is whole, because they have just written or checked it, read its state alone
 (`database_state.py`). Callers choose a policy:

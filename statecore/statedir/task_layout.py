@@ -18,6 +18,7 @@ from statecore.errors import StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT, POSITION_SUFFIX
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
+from statecore.formats.segments import Segmentation
 from statecore.stores.rocksdb.directory import has_database, is_empty, is_interrupted_creation, is_unfinished_creation
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
@@ -170,6 +171,38 @@ def rows_without_current(store: StoreDirectory) -> dict[Path, frozenset[str]]:
     places = directories_in(store.path) if store.segmented else [store.path]
     found = {path: frozenset(_files_of_rows(path)) for path in places if not has_database(path)}
     return {path: names for path, names in found.items() if names}
+
+
+def why_partially_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:
+    """Why a store has rows that no database reads: data files without ``CURRENT``; empty if it has none.
+
+    An expired segment is no loss: a process was killed while it deleted that. Where Kafka Streams would open such a
+    segment as an empty database, :func:`rows_without_current` is asked instead.
+
+    Args:
+        segmentation: how rows are segmented, where that is known.
+    """
+    half = rows_without_current(place)
+    expired = half_expired(place, segmentation) if half else []
+    lost = next((path for path in half if path not in expired), None)
+    return "" if lost is None else f"{lost} has data files and no CURRENT: it was deleted, or copied, in part."
+
+
+def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> list[Path]:
+    """Partly deleted segments that had expired by the newest segment.
+
+    Where the retention is not a multiple of the interval, a segment may have expired by a later time within the newest
+    segment, which is unknown; such a segment counts as damage.
+    """
+    if not place.segmented or segmentation is None:
+        return []
+    half = rows_without_current(place)
+    if not half:
+        return []
+    newest = max((segment.start or 0 for segment in place.segments), default=0)
+    first = segmentation.first_live(newest) * segmentation.interval_ms
+    starts = [(path, segment_start(path.name, place.store)) for path in half]
+    return [path for path, start in starts if start is not None and start < first]
 
 
 def _files_of_rows(path: Path) -> Iterator[str]:

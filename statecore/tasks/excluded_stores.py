@@ -20,14 +20,13 @@ from statecore.statedir.database_state import create_database, read_database_sta
 from statecore.statedir.quarantine import quarantine_store
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_database
-from statecore.statedir.task_layout import StoreDirectory, databases_of
+from statecore.statedir.task_layout import StoreDirectory, databases_of, why_partially_deleted
 from statecore.statedir.work_directory import STALE
 from statecore.stores.legacy_offsets import remove_offsets
 from statecore.stores.rocksdb.directory import has_database
 from statecore.stores.rocksdb.directory_lock import fenced, writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 def empty_versioned_store(

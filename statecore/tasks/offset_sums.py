@@ -38,9 +38,8 @@ from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import changelog_owner
-from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
+from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable, why_partially_deleted
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 class Task(Protocol):

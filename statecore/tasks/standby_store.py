@@ -50,12 +50,17 @@ from statecore.images.model import BaseDatabases, RunFile, segment_order
 from statecore.spec.units import format_duration
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.state_directory import store_directory
-from statecore.statedir.task_layout import StoreDirectory, segments_in, unfinished_in
+from statecore.statedir.task_layout import (
+    StoreDirectory,
+    half_expired,
+    segments_in,
+    unfinished_in,
+    why_partially_deleted,
+)
 from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_offsets
 from statecore.stores.rocksdb.directory import has_database, identity_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
-from statecore.tasks.partial_deletion import half_expired, why_partially_deleted
 
 
 @dataclass(frozen=True)

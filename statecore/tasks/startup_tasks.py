@@ -31,10 +31,9 @@ from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import KEPT_MS, Quarantined, delete_expired, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import untrusted_in
-from statecore.statedir.task_layout import stores_in
+from statecore.statedir.task_layout import stores_in, why_partially_deleted
 from statecore.statedir.work_directory import CORRUPT
 from statecore.tasks.offset_sums import Task, TaskDirectoryState, TaskSum, declared_stores, open_task_sum, read_task_sum
-from statecore.tasks.partial_deletion import why_partially_deleted
 
 _LOG = logging.getLogger(__name__)
 _SAME_SPEC = "Let all members use the same spec, that of the application as it is now."

@@ -19,8 +19,8 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.protocol import HandedOver
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.in_progress_marker import marked_in_progress, marker_age
-from statecore.jobs.job_files import RepositoryHome
-from statecore.jobs.planning.request_files import PLAN_SUFFIX
+from statecore.jobs.job_home import RepositoryHome
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

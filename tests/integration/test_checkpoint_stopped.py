@@ -19,7 +19,7 @@ from botocore.retries.standard import ExponentialBackoff
 from bench.s3_request_log import RequestLog
 from statecore.errors import Fenced, Retryable
 from statecore.faults import CHECKPOINT_POINTS, PUBLISH_POINTS, VARIABLE
-from statecore.jobs.planning.request_files import request_name
+from statecore.jobs.planning.frozen_plan import request_name
 from tests.harness import faulty_http, s3_server, topics
 from tests.harness.broker import SOON_BACK, Broker
 from tests.harness.case_selection import one_of

@@ -43,12 +43,12 @@ from statecore.jobs.backup.stores import Refuse, SelectedStore, StoreKey
 from statecore.spec.model import ApplicationSpec, segment_interval_of, segmentation_of
 from statecore.statedir.database_state import read_database_state, smallest_offsets
 from statecore.statedir.store_on_disk import read_database
+from statecore.statedir.task_layout import why_partially_deleted
 from statecore.stores.rocksdb.checkpoint import DatabaseCheckpoint, take_checkpoint
 from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_deletion import why_partially_deleted
 
 _ROUNDS = 5
 _WRITTEN = replace(KEEP_FILES, guards_manifest=False)

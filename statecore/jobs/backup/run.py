@@ -46,7 +46,7 @@ from statecore.jobs.backup.task_manifests import is_whole, publication_of, task_
 from statecore.jobs.context import JobContext
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.job import Job
-from statecore.jobs.job_files import RepositoryHome
+from statecore.jobs.job_home import RepositoryHome
 from statecore.progress import Progress
 from statecore.words import WARNING
 

@@ -22,9 +22,8 @@ from statecore.spec.units import format_duration
 from statecore.statedir.checkpoint_overlay import overriding
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import read_database
-from statecore.statedir.task_layout import StoreDirectory, rows_without_current
+from statecore.statedir.task_layout import StoreDirectory, rows_without_current, why_partially_deleted
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 class DirectoryBases:

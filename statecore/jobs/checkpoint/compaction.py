@@ -20,7 +20,7 @@ from statecore.jobs.compact.planner import planned_merges
 from statecore.jobs.compact.run import compact
 from statecore.jobs.engine.processes import local_engine
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.planning.request_files import DAMAGED_SUFFIX
+from statecore.jobs.planning.frozen_plan import DAMAGED_SUFFIX
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication
 from statecore.words import shortened_list

@@ -15,9 +15,9 @@ from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.job import Job
-from statecore.jobs.job_files import home_of
+from statecore.jobs.job_home import home_of
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
-from statecore.jobs.planning.request_files import PLAN_SUFFIX
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.read_report_stores import job_report
 from statecore.repository.publication import Published

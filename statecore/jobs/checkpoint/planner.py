@@ -14,9 +14,9 @@ from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.job import CheckpointJob
 from statecore.jobs.checkpoint.plan import CheckpointPlan, inherited_notes, read_whole, rebuilt_notes
 from statecore.jobs.checkpoint.request import WhenRefused
+from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
 from statecore.jobs.planning.planner import plan_reads
-from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.repository.publication import Publication
 
 

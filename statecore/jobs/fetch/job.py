@@ -21,7 +21,7 @@ from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot, Snapshots
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.job import Job
-from statecore.jobs.job_files import home_of
+from statecore.jobs.job_home import home_of
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.repository.download import DownloadResult
 

@@ -17,8 +17,7 @@ from statecore.spec.model import ApplicationSpec, retention_of
 from statecore.spec.units import format_duration
 from statecore.statedir.manifest_check import check_manifest
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_layout import StoreDirectory
-from statecore.tasks.partial_deletion import why_partially_deleted
+from statecore.statedir.task_layout import StoreDirectory, why_partially_deleted
 from statecore.words import WARNING, shortened_list
 
 _SHOWN = 5

@@ -1,7 +1,7 @@
 """Report of a fetch: the placed tasks, and those that were kept.
 
 ``statecore fetch --json`` prints it. It is stored beside the files of restores
-(:mod:`statecore.jobs.planning.request_files`) before the placement, and again after it with the finish time; a retry of
+(:mod:`statecore.jobs.planning.frozen_plan`) before the placement, and again after it with the finish time; a retry of
 the request treats what it placed as done::
 
     <application>/.statecore/plans/<request>.fetch

@@ -17,7 +17,7 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX, FetchReport
 from statecore.jobs.history.report_head import ReportError, read_report
 from statecore.jobs.migrate.report import MIGRATE_REPORT, MIGRATION_SUFFIX, MigrateReport
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX
 from statecore.jobs.repair.report import REPAIR_REPORT, REPAIR_SUFFIX, RepairReport
 from statecore.statedir.work_directory import PLANS
 from statecore.stores.lock_holder import Holder

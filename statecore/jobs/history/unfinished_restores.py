@@ -1,6 +1,6 @@
 """Finds unfinished restores of an application's directory, and files that no finished job needs.
 
-A frozen plan without a report is unfinished (:mod:`statecore.jobs.planning.request_files`), and so is a journal of a
+A frozen plan without a report is unfinished (:mod:`statecore.jobs.planning.frozen_plan`), and so is a journal of a
 placement (:mod:`statecore.statedir.journal`).
 """
 
@@ -16,7 +16,7 @@ from statecore.errors import Invalid
 from statecore.filesystem import tree_bytes
 from statecore.jobs.attempt import utc
 from statecore.jobs.history.report_head import ReportError, ReportHead, ReportOutcome, read_head, read_report
-from statecore.jobs.planning.request_files import (
+from statecore.jobs.planning.frozen_plan import (
     ATTEMPT_SUFFIX,
     IMAGES,
     REPORT_SUFFIX,

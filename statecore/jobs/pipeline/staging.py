@@ -41,7 +41,7 @@ from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import file_sha256, make_directories, write_durably
 from statecore.images.model import Run, RunFile
-from statecore.jobs.planning.request_files import IMAGES, MERGED, RUNS
+from statecore.jobs.planning.frozen_plan import IMAGES, MERGED, RUNS
 from statecore.objectstore.base import Blobs
 from statecore.repository.download import FILES
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate
 from statecore.images.universal_compaction import MOST_UNMERGED
+from statecore.jobs.planning.frozen_plan import staging_base
 from statecore.jobs.planning.plan import ReadPlan
-from statecore.jobs.planning.request_files import staging_base
 from statecore.statedir.state_directory import StateDirectory, ensure_free_space, free_space
 from statecore.words import WARNING, format_bytes
 

@@ -20,8 +20,8 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, PlanRequest, ReadPlan, is_restored_by_kafka_streams
-from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import select_stores
 from statecore.spec.model import ApplicationSpec, StoreSpec, retention_of, segment_interval_of
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.jobs.history.directory_changes import unfinished_changes
-from statecore.jobs.job_files import DirectoryHome
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, load_plan
+from statecore.jobs.job_home import DirectoryHome
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, load_plan
 from statecore.jobs.restore.resume import frozen_plan
 from statecore.statedir.journal import read_record
 from statecore.statedir.work_directory import PLANS

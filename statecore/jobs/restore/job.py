@@ -11,9 +11,9 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.job import Job
-from statecore.jobs.job_files import RepositoryHome, home_of
+from statecore.jobs.job_home import RepositoryHome, home_of
 from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.read_report_stores import job_report
 from statecore.jobs.restore.planned_restore import PlanLimit, PlannedRestore

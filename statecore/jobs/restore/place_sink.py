@@ -14,7 +14,7 @@ from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.staging import staged_names
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.estimate import disk_warnings, ensured_room
-from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan, staging_base
+from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan, staging_base
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of

@@ -10,13 +10,13 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, Reason
 from statecore.jobs.bases.base import DIRECTORY, Key, Refused, grouped
 from statecore.jobs.context import JobContext
-from statecore.jobs.job_files import JobHome
+from statecore.jobs.job_home import JobHome
 from statecore.jobs.pipeline.tail_check import TailRuns, found_unsound
+from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
 from statecore.jobs.planning.planner import plan_reads
-from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.planned_restore import PlanLimit, PlannedRestore, refusal_to_advance

@@ -11,7 +11,7 @@ from statecore.errors import Fenced
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.request_files import FrozenPlan, request_name
+from statecore.jobs.planning.frozen_plan import FrozenPlan, request_name
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.request import NOTHING

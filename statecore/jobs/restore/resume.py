@@ -8,10 +8,10 @@ from statecore.documents import Document
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.bases.base import DIRECTORY
-from statecore.jobs.job_files import JobHome
+from statecore.jobs.job_home import JobHome
+from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import PlanRequest, ReadPlan
 from statecore.jobs.planning.planned_tails import covers
-from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.read_report import REPORT, ReadReport
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.journal import read_record

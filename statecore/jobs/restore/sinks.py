@@ -12,7 +12,7 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.planning.request_files import FrozenPlan
+from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.request import RestoreRequest

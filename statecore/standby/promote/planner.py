@@ -21,6 +21,7 @@ from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, StandbyCopy, check_changelogs
 from statecore.standby.promote.directory_check import refuse_shared
+from statecore.standby.promote.plan import CopiedStore, PromotionPlan
 from statecore.standby.promote.release_check import WrittenBy
 from statecore.standby.promote.report import PromotedTask, PromoteVerdict
 from statecore.standby.promote.store_check import closed_at, damage, live_offset, why_wiped_there
@@ -36,7 +37,6 @@ from statecore.tasks.task_stores import standby_stores
 
 if TYPE_CHECKING:
     from statecore.tasks.changelog_ends import ChangelogEnd
-from statecore.standby.promote.plan import CopiedStore, PromotionPlan
 
 
 class PromotionPlanner:

@@ -23,8 +23,8 @@ from statecore.statedir.exactly_once_wipe import NO_DATABASE, StoreAtStart, why_
 from statecore.statedir.stopped_store_offsets import read_stopped_store_offsets
 from statecore.statedir.store_on_disk import read_store
 from statecore.statedir.store_places import StorePlace
+from statecore.statedir.task_layout import why_partially_deleted
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:

@@ -14,7 +14,7 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.repair.report import REPAIR_SUFFIX, RebuiltStores, RepairOutcome, RepairReport
 from statecore.standby.promote.report import PROMOTE_SUFFIX, PromotedTask, PromoteOutcome, PromoteReport, PromoteVerdict
 from statecore.stores.rocksdb.store import RocksDBStore

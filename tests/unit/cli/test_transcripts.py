@@ -18,8 +18,8 @@ from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.errors import Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
 from statecore.jobs.read_report import ReadReport, StoreReport
 from statecore.jobs.repair.report import RebuiltStores, RepairOutcome, RepairReport
 from statecore.repository.publication import Published

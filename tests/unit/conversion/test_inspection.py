@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.conversion.inspection import InspectionDepth, StoreInspection, TaskInspection, inspect_task
+from statecore.conversion.inspection import InspectionTarget, StoreInspection, TaskInspection, inspect_task
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.buffered import BufferedRecord, BufferKey
@@ -20,7 +20,7 @@ from tests.harness.raising import raises
 from tests.unit.conversion.tasks import Task, declared, golden_task
 from tests.unit.doctor.stored import offsets, write_database, write_golden
 
-DOWN = InspectionDepth(moves=True, sst_format=6)
+DOWN = InspectionTarget(moves=True, sst_format=6)
 KIND = StoreKind
 
 

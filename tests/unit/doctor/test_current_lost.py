@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from statecore.conversion.inspection import InspectionDepth, inspect_task
+from statecore.conversion.inspection import InspectionTarget, inspect_task
 from statecore.doctor.diagnosis import diagnose_directory
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_layout import StoreDirectory
+from statecore.statedir.task_layout import StoreDirectory, why_partially_deleted
 from statecore.stores.rocksdb.directory import data_files_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import TaskDirectoryState, read_task_sum
-from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 @pytest.fixture(params=["rocksdb/s", "s/s.0"])
@@ -39,7 +38,7 @@ def test_its_rows_in_the_log_are_missed_by_everybody(store: Path, tmp_path: Path
     found = diagnose_directory(directory)
     assert {(one.task, one.store, one.code) for one in found.findings} == {("0_0", "s", "current-missing")}
     assert found.exit_code == 22
-    (converted,) = inspect_task("0_0", task, "app", None, InspectionDepth(False, CURRENT.sst_format)).stores
+    (converted,) = inspect_task("0_0", task, "app", None, InspectionTarget(False, CURRENT.sst_format)).stores
     assert converted.damage
     assert read_task_sum(directory, "0_0", None).state is TaskDirectoryState.DAMAGED
     segmented = store.parent.name == "s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from statecore.filesystem import make_directories
-from statecore.jobs.planning.request_files import FROZEN_PLAN, FrozenPlan
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 

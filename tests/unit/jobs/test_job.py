@@ -13,8 +13,8 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.processes import ProcessWorkers
 from statecore.jobs.engine.protocol import RanOn, WorkerRequirements
 from statecore.jobs.job import Job, Phases
-from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.job_home import DirectoryHome, JobHome, RepositoryHome
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.objectstore.base import Blobs
 from statecore.repository.application_repository import ApplicationRepository

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.statedir.task_layout import segments_in
+import pytest
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import Segmentation
+from statecore.statedir.database_state import create_database
+from statecore.statedir.task_layout import half_expired, segments_in, stores_in, why_partially_deleted
+
+SEGMENTATION = Segmentation(retention_ms=7_200_000, interval_ms=3_600_000)
 
 
 def test_segments_are_in_order_of_time_and_those_without_one_are_last(tmp_path: Path) -> None:
@@ -18,3 +25,17 @@ def test_segments_are_in_order_of_time_and_those_without_one_are_last(tmp_path: 
         ("clicks.1795251600000", 1_795_251_600_000),
         ("clicks.copy", None),
     ]
+
+
+@pytest.mark.parametrize(("start", "is_expired"), [(3, False), (2, True)])
+def test_a_segment_that_was_deleted_in_part_is_no_loss_only_where_it_has_expired(
+    tmp_path: Path, start: int, is_expired: bool
+) -> None:
+    """Of two hours those of the newest segment, the fifth, and of the two before it are live."""
+    create_database(tmp_path / "0_0" / "clicks" / "clicks.18000000", StoreKind.WINDOW, {})
+    half = tmp_path / "0_0" / "clicks" / f"clicks.{start * 3_600_000}"
+    half.mkdir()
+    (half / "000007.sst").write_bytes(b"rows")
+    (place,) = stores_in(tmp_path / "0_0")
+    assert half_expired(place, SEGMENTATION) == ([half] if is_expired else [])
+    assert (why_partially_deleted(place, SEGMENTATION) == "") is is_expired

@@ -17,8 +17,8 @@ from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.publish import ChangedTasks, changed_tasks, rebased
+from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
-from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.repository.manifest import (
     Extent,
     Manifest,

@@ -13,7 +13,7 @@ from statecore.errors import Capacity, Fenced, Invalid
 from statecore.faults import FETCH_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.fetch.report import FETCH_REPORT
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX, plan_path
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX, plan_path
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import saved_digest

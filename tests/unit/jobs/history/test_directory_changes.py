@@ -19,7 +19,7 @@ from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.fetch.report import FETCH_SUFFIX
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import TargetRelease
-from statecore.jobs.history.restores import Restores, read_history
+from statecore.jobs.history.instance_history import Restores, read_history
 from statecore.jobs.migrate.report import MigrationOutcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair

@@ -9,8 +9,8 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Retryable
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.planner import NewPlan, plan_reads
-from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec

@@ -10,10 +10,10 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets
+from statecore.jobs.planning.frozen_plan import FrozenPlan, load_plan
 from statecore.jobs.planning.plan import VersionedStart
 from statecore.jobs.planning.planned_tails import covers, why_stale
 from statecore.jobs.planning.planner import plan_reads
-from statecore.jobs.planning.request_files import FrozenPlan, load_plan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from tests.unit.jobs.planning.plans import FakeCluster, frozen_plan, plan, request, spec

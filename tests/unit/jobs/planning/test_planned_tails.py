@@ -16,9 +16,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.planning.planned_tails import PlannedTails, check_unchanged, topics_of, valid_bases
-from statecore.jobs.planning.request_files import FROZEN_PLAN, FrozenPlan
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import raises
 

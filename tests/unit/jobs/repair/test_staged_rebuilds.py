@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.job_files import DirectoryHome
+from statecore.jobs.job_home import DirectoryHome
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import ReadPlan
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.repair.staged_rebuilds import discard_rebuilds
 from statecore.spec.model import ProcessingGuarantee
 

@@ -14,8 +14,8 @@ from statecore.documents import encode_json
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.context import JobContext
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
-from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.job import RestoreJob
 from statecore.jobs.restore.request import RestoreRequest

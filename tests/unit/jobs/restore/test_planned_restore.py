@@ -11,8 +11,8 @@ import pytest
 from statecore.errors import Invalid, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.bases.base import DIRECTORY, Base, Refused
+from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, ReadPlan
-from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates
 from statecore.jobs.restore.planned_restore import PlannedRestore, RefusedPlan, refuse_preview

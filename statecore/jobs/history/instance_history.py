@@ -1,7 +1,7 @@
 """Reads which jobs have changed an application's directory, and which of them did not finish.
 
 Read-only and without the lock, from ``<application>/.statecore`` (plans, attempts and reports:
-``statecore/jobs/planning/request_files.py``; journal: ``statecore/statedir/journal.py``) and, with Airflow, from the
+``statecore/jobs/planning/frozen_plan.py``; journal: ``statecore/statedir/journal.py``) and, with Airflow, from the
 reports directory, which also has attempts that were refused before they changed anything.
 """
 
@@ -30,7 +30,7 @@ from statecore.jobs.history.report_head import (
 from statecore.jobs.history.report_index import Attempts, InstanceReports
 from statecore.jobs.history.restored_store import RestoredStore, restored_stores
 from statecore.jobs.history.unfinished_restores import Leftover, UnfinishedRestore, leftovers, unfinished_restores
-from statecore.jobs.planning.request_files import PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.statedir.store_places import store_places

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.planning.request_files import FROZEN_PLAN, FrozenPlan, load_plan, sweep_plans
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan, load_plan, sweep_plans
 from tests.unit.jobs.planning.plans import frozen_plan
 from tests.unit.jobs.support import save_plan
 

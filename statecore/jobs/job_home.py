@@ -1,4 +1,4 @@
-"""Files of a request that a retry needs, and the staging of its attempts.
+"""Where a job keeps the files of its request, which a retry needs, and the staging of its attempts: its home.
 
 With a state directory they are in the application's directory, under its lock. Without one they are pointers in the
 repository, and the job has no lock: two attempts of one request do the same, and of two jobs one publishes the head.
@@ -16,7 +16,7 @@ from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import discard_tree, make_directories, write_durably
 from statecore.jobs.context import JobContext
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
-from statecore.jobs.planning.request_files import (
+from statecore.jobs.planning.frozen_plan import (
     FROZEN_PLAN,
     PLAN_SUFFIX,
     FrozenPlan,
@@ -33,7 +33,7 @@ _KEPT_REQUESTS_SECONDS = 7 * 86_400.0
 
 
 class JobHome(ABC):
-    """The files of one request, by suffix (:mod:`statecore.jobs.planning.request_files`), and the staging of plans."""
+    """The files of one request, by suffix (:mod:`statecore.jobs.planning.frozen_plan`), and the staging of plans."""
 
     @property
     @abstractmethod

@@ -12,11 +12,11 @@ import pytest
 
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
+from statecore.jobs.history.instance_history import Restores, directories, read_history
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
-from statecore.jobs.history.restores import Restores, directories, read_history
+from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, IMAGES, REPORT_SUFFIX, RUNS, FrozenPlan, plan_path
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, IMAGES, REPORT_SUFFIX, RUNS, FrozenPlan, plan_path
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.journal import Journal, JournalTask
 from statecore.statedir.link_scratch import scratch

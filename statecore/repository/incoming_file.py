@@ -27,7 +27,7 @@ from statecore.system_errors import system_error
 _CHUNK = 1 << 20
 
 
-class ResumableFile:
+class IncomingFile:
     """A partial file, opened when the first piece arrives."""
 
     def __init__(
@@ -44,7 +44,7 @@ class ResumableFile:
 
     def take(self, start: int, piece: memoryview) -> bool:
         """Write a piece, from any thread (an empty file has an empty one); return, once, that the file is complete."""
-        with translated_errors(self._path, keeps=self._keeps):
+        with file_errors(self._path, keeps=self._keeps):
             with self._lock:
                 if self._opened is None:
                     self._opened = self._path.open("x+b", buffering=0)
@@ -82,7 +82,7 @@ class ResumableFile:
     def finish(self, final: Path) -> FileState | None:
         """Sync the file and rename it to its final name; its state then, as far as that can be told."""
         assert self._opened is not None
-        with translated_errors(self._path, keeps=self._keeps):
+        with file_errors(self._path, keeps=self._keeps):
             self._opened.close()
             sync_file(self._path)
             moment = FileState.of(self._path, self._clock)
@@ -98,7 +98,7 @@ class ResumableFile:
 
 
 @contextmanager
-def translated_errors(path: Path, *, keeps: bool = True) -> Iterator[None]:
+def file_errors(path: Path, *, keeps: bool = True) -> Iterator[None]:
     """Convert ``OSError`` on a file into one of statecore's errors; ``keeps`` says whether complete files are kept."""
     retry = "run this again: complete files are kept." if keeps else "run this again; nothing is kept."
     try:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from statecore.errors import Capacity
 from statecore.filesystem import FileState
-from statecore.repository.resumable_file import ResumableFile
+from statecore.repository.incoming_file import IncomingFile
 from tests.harness.raising import raises
 
 
@@ -34,7 +34,7 @@ def test_pieces_in_any_order_make_the_file_and_its_hash(content: bytes, ends: li
     pieces = cut(content, ends)
     chance.shuffle(pieces)
     with tempfile.TemporaryDirectory() as directory:
-        file = ResumableFile(len(content), Path(directory))
+        file = IncomingFile(len(content), Path(directory))
         whole = [file.take(start, piece) for start, piece in pieces]
         assert whole == [False] * (len(pieces) - 1) + [True], "it is whole once, with the last piece"
         assert file.sha256 == sha256(content).hexdigest()
@@ -49,7 +49,7 @@ def test_pieces_that_come_at_once_are_hashed_in_their_order(tmp_path: Path) -> N
         content = chance.randbytes(200_000)
         pieces = cut(content, [chance.randrange(200_000) for _ in range(60)])
         chance.shuffle(pieces)
-        file = ResumableFile(len(content), tmp_path)
+        file = IncomingFile(len(content), tmp_path)
         with ThreadPoolExecutor(8) as pool:
             whole = list(pool.map(lambda piece, file=file: file.take(*piece), pieces))
         assert sum(whole) == 1
@@ -59,7 +59,7 @@ def test_pieces_that_come_at_once_are_hashed_in_their_order(tmp_path: Path) -> N
 
 
 def test_what_is_not_finished_is_taken_away_also_where_nothing_came(tmp_path: Path) -> None:
-    begun, untouched = ResumableFile(10, tmp_path), ResumableFile(10, tmp_path)
+    begun, untouched = IncomingFile(10, tmp_path), IncomingFile(10, tmp_path)
     assert not begun.take(5, memoryview(b"later"))
     assert len(list(tmp_path.iterdir())) == 1
     begun.discard()
@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_forced_to_the_disk_has_no_name(tmp_path: Path, mo
     def full(_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    file = ResumableFile(3, tmp_path)
+    file = IncomingFile(3, tmp_path)
     assert file.take(0, memoryview(b"abc"))
     monkeypatch.setattr(os, "fsync", full)
     with raises(Capacity, "no-space"):
@@ -86,7 +86,7 @@ def test_a_finished_file_records_its_state_so_that_later_writes_show(tmp_path: P
         (path,) = tmp_path.iterdir()
         return path.stat().st_mtime_ns + pause
 
-    file = ResumableFile(3, tmp_path, clock=clock)
+    file = IncomingFile(3, tmp_path, clock=clock)
     assert file.take(0, memoryview(b"abc"))
     moment = file.finish(tmp_path / "final")
     assert (moment is not None) is is_told
