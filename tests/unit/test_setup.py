@@ -7,9 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
-SETUP = Path(__file__).resolve().parents[2] / "scripts" / "setup.sh"
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SETUP = ROOT / "scripts" / "setup.sh"
 
 
 def run(tmp_path: Path, failing: str = "none") -> tuple[int, list[str]]:
@@ -62,3 +66,10 @@ def test_a_step_that_fails_ends_the_setup_and_the_s3_server_alone_may_be_missing
     (tmp_path / "two").mkdir()
     code, lines = run(tmp_path / "two", "tests.harness.versitygw")
     assert (code, lines[-1]) == (0, "[setup] ready after N s")
+
+
+@pytest.mark.parametrize("directory", ["dags", "plugins", "spark_jobs"])
+def test_the_wheel_has_every_dag_plugin_and_program(directory: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    installed = project["tool"]["setuptools"]["data-files"][f"share/statecore/{directory}"]
+    assert installed == sorted(f"{directory}/{file.name}" for file in (ROOT / directory).glob("*.py"))
