@@ -66,7 +66,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
 
     XCom ``return_value`` is the report's summary: application, plan, totals, phases, names of the stores. Each store's
     report is an XCom of its own, key ``store_<name>``, so that no value grows with the application. A request with
-    ``plan_only`` leaves the plan as the XCom ``plan`` instead, and sends no events.
+    ``plan_only`` leaves the plan as the XCom ``plan`` instead, and sends no events. A task that is killed ends
+    ``spark-submit`` (the provider's ``on_kill``), and with it a driver in client mode.
 
     Args:
         request: the job's request as JSON (``statecore.jobs.restore.request.RestoreRequest``) without ``request_id``.
