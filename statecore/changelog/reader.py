@@ -76,11 +76,11 @@ class ChangelogReader:
         Args:
             range: the range; offsets below the log start are skipped (retention and DeleteRecords are legal).
             isolation: whether records of aborted transactions are left out.
-            headers: also deliver the column `schema.HEADERS_FIELD`.
+            headers: also deliver the column `decoder.HEADERS_FIELD`.
             topic_id: the topic's id when the range was planned; a topic that was created again is refused.
 
         Yields:
-            Batches of `schema.CHANGELOG_SCHEMA` in offset order, usually one for each Fetch response, never empty.
+            Batches of `decoder.CHANGELOG_SCHEMA` in offset order, usually one for each Fetch response, never empty.
 
         Raises:
             Retryable: no progress within ``stall_timeout``; under read_committed also a transaction open below the end.

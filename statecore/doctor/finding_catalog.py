@@ -84,7 +84,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "it restores what came after the last flush. With transactional stores (4.4) an exactly-once start may "
             "never end.",
             "Rebuild the store under exactly-once; at-least-once nothing has to be done.",
-            (Repair.SET_STATUS, Repair.REBUILD),
+            (Repair.REBUILD,),
         ),
         FindingKind(
             "offset-missing",
@@ -133,7 +133,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "Under exactly-once every start of the application fails (KAFKA-21034): global state is not deleted as a "
             "task's is. At-least-once it is ignored.",
             "Set its status: a global store continues from its offset, so records that it lacks are read.",
-            (Repair.SET_STATUS, Repair.REBUILD),
+            (Repair.SET_STATUS,),
         ),
         FindingKind(
             "segments-disagree",

@@ -31,7 +31,7 @@ CORRUPT = "corrupt"
 
 STALE = "stale"
 """Stores of standby tasks, and global stores, as they were before they were rebuilt because their topics no longer
-have all rows. By task (``global`` too) and time.
+have all rows; expired segments of standby tasks. By task (``global`` too) and time.
 """
 
 CLEANED = "cleaned"

@@ -1,8 +1,8 @@
 """Task checkpoints: offsets written beside the stores, on a commit, once the checkpoint interval has elapsed (KIP-116).
 
-A processor's loop commits its stores at ``commit.interval.ms`` through :meth:`TaskCheckpointer.commit`. Nothing else
-writes a task checkpoint, no timer and no thread, so the effective interval is a multiple of the commit interval, and a
-task that does not commit writes none. The same holds for active, standby and global tasks.
+A processor's loop commits its stores at ``commit.interval.ms`` through :meth:`TaskCheckpointer.commit`; a standby task
+asks :class:`CheckpointPolicy` in each round. No timer and no thread writes one, so the effective interval is a multiple
+of the commit interval, and a task that does not commit writes none until it is closed.
 """
 
 from __future__ import annotations

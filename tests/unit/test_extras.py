@@ -57,7 +57,7 @@ BASE = (
     *("changelog.client", "changelog.cluster", "changelog.groups", "changelog.model", "changelog.sockets"),
     *(
         "doctor.diagnosis",
-        "jobs.history.restores",
+        "jobs.history.instance_history",
         "jobs.history.report_index",
         "jobs.restore.request",
     ),
@@ -98,6 +98,7 @@ def test_what_the_stores_need_is_in_the_base_package() -> None:
     base = [name for name in base if name not in FOLLOW_CHANGELOGS]
     base += [f"statecore.{name}" for name in BASE]
     assert len(base) > 60
+    assert set(base) <= set(MODULES)
     assert {name: refused()[name] for name in base if name in refused() and name != "statecore.extras.pipeline"} == {}
 
 

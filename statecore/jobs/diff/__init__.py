@@ -1,5 +1,5 @@
 """Diff: compares a state directory with another one, a snapshot or its changelogs, row by row.
 
 Enter by ``run.py``, which names the module of each phase. It stands on ``fetch/`` and ``restore/``, which build what
-the directory is compared with, and on the row reader of ``doctor/``.
+the directory is compared with.
 """

@@ -20,7 +20,7 @@ _ABSENT = "key not found"  # The text of the plain Exception that rocksdict's sn
 
 
 class RocksDBReadView:
-    """Rows, offsets and position of the newest commit at creation; see :class:`stores.views.Instant`."""
+    """Rows, offsets and position of the newest commit at creation (:class:`statecore.stores.views.CommittedView`)."""
 
     def __init__(
         self, path: Path, data: Any, offsets: Any | None, *, points: bool = True, keep_alive: object = None
