@@ -11,7 +11,7 @@ from airflow.sdk import Param
 
 from statecore.airflow.directory_change.change import PROCESSES, SPARK, Change, LogLines, RunJob, Step
 from statecore.airflow.directory_change.plans import bounded, cell, named_tasks, row_of
-from statecore.airflow.directory_change.xcom_values import MigrationPlan
+from statecore.airflow.directory_change.xcom_values import ShortMigrationPlan
 from statecore.airflow.form import spark_params
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.jobs.diagnose.request import DiagnoseRequest
@@ -54,7 +54,7 @@ class Migration(Change):
         )
         return {**super().params(state_dir), "engine": engine, **spark_params()}
 
-    def short(self, report: MigrateReport) -> MigrationPlan:
+    def short(self, report: MigrateReport) -> ShortMigrationPlan:
         return {
             "application_id": report.application_id,
             "state_dir": report.state_dir,
@@ -72,7 +72,7 @@ class Migration(Change):
             "notes": bounded([*(CombinedChange(("all",), note) for note in report.notes), *summary.notes(report)]),
         }
 
-    def cells(self, plan: MigrationPlan) -> Sequence[str]:
+    def cells(self, plan: ShortMigrationPlan) -> Sequence[str]:
         rewritten = f"; {format_bytes(plan['rewritten_bytes'])} are rewritten" if plan["rewritten_bytes"] else ""
         return cell(", ".join(plan["seen"])), f"{plan['changed']:,} of {plan['tasks']:,}{rewritten}"
 

@@ -95,7 +95,7 @@ class ShortReport(TypedDict):
     notes: Rows
 
 
-class MigrationPlan(ShortReport):
+class ShortMigrationPlan(ShortReport):
     """The short report of a migration.
 
     Attributes:

@@ -77,7 +77,7 @@ class GlobalStorePlanner(RepairPlanner):
         ]
         return (*existing, *absent)
 
-    def check(self, found: Diagnosis, actions: RepairPlan) -> None:
+    def check(self, found: Diagnosis, repairs: RepairPlan) -> None:
         """Refuse what a recovery cannot do."""
         gone = [one for one in found.findings if one.code == "topic-missing" and one.severity is not Severity.NOTE]
         if gone:
@@ -92,7 +92,7 @@ class GlobalStorePlanner(RepairPlanner):
                 stores=sorted({one.store for one in gone}),
                 topics=topics,
             )
-        rebuilt = {store for one in actions.rebuilds for store in one.stores}
+        rebuilt = {store for one in repairs.rebuilds for store in one.stores}
         of_application = [one.name for one in self._stores if one.name in rebuilt and one.is_filled_by_processor]
         if of_application:
             names = ", ".join(of_application)

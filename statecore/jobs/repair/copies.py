@@ -15,7 +15,7 @@ from statecore.statedir.task_copies import TaskCopies
 
 def repair_copies(job: Job, directory: StateDirectory, plan: PlannedRepair) -> str:
     """Repair copies of the tasks and swap them in; returns where the old ones are kept."""
-    actions = plan.actions.actions
+    actions = plan.repairs.actions
     how = CheckContext(job.context.application_id, plan.diagnosis.guarantee, spec=job.context.declared)
     for task in actions:
         if fingerprint(directory.task_path(task)) != plan.fingerprints[task]:

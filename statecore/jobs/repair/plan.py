@@ -34,12 +34,12 @@ class PlannedRepair:
     """The repairs of the findings in a directory.
 
     Attributes:
-        actions: what is done to copies of tasks, and which stores are rebuilt.
+        repairs: what is done to copies of tasks, and which stores are rebuilt.
         fingerprints: of the task directories, by task.
     """
 
     diagnosis: Diagnosis
-    actions: RepairPlan
+    repairs: RepairPlan
     fingerprints: Mapping[str, str]
     repaired: tuple[RepairedTask, ...]
     rebuilt: tuple[RebuiltStores, ...]
@@ -53,7 +53,7 @@ class PlannedRepair:
 
     @property
     def is_empty(self) -> bool:
-        return self.actions.is_empty
+        return self.repairs.is_empty
 
     @property
     def doubts(self) -> list[str]:
@@ -89,7 +89,7 @@ class PlannedRepair:
 
     def lacking_permission(self, directory: StateDirectory) -> str:
         """Why this user may not apply the plan; empty if it may."""
-        return why_not_repairable(directory, self.actions.actions)
+        return why_not_repairable(directory, self.repairs.actions)
 
 
 def approved_record(

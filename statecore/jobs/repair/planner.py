@@ -35,13 +35,13 @@ class RepairPlanner:
         """Diagnose the directory, and plan its repairs."""
         fingerprints = self._fingerprints()
         found = self.diagnose()
-        actions = self.plan_repairs(found)
-        self.check(found, actions)
+        repairs = self.plan_repairs(found)
+        self.check(found, repairs)
         repaired = tuple(
             RepairedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
-            for task, of in actions.actions.items()
+            for task, of in repairs.actions.items()
         )
-        return PlannedRepair(found, actions, fingerprints, repaired, self._planned_rebuilds(actions, found))
+        return PlannedRepair(found, repairs, fingerprints, repaired, self._planned_rebuilds(repairs, found))
 
     def diagnose(self) -> Diagnosis:
         return self.diagnosis_of(self.request)
@@ -56,7 +56,7 @@ class RepairPlanner:
         declared = self.context.declared
         return plan_repairs(found.findings, found.stores, spec=declared, rebuilds=declared is not None)
 
-    def check(self, found: Diagnosis, actions: RepairPlan) -> None:
+    def check(self, found: Diagnosis, repairs: RepairPlan) -> None:
         """Refuse what must not be done before a plan is shown; a subclass hook."""
 
     def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:  # noqa: ARG002
@@ -67,7 +67,7 @@ class RepairPlanner:
         """Diagnose again: what is left, and whether none is repairable. Raises ``Corrupted`` for repaired ones."""
         after = self.diagnose()
         repaired = {
-            (one.task, one.store, code) for of in plan.actions.actions.values() for one in of for code in one.codes
+            (one.task, one.store, code) for of in plan.repairs.actions.values() for one in of for code in one.codes
         }
         again = [
             one
@@ -100,12 +100,12 @@ class RepairPlanner:
                 document["remedy"] += f" {_DECLARE_STORE}"
         return tuple(documents)
 
-    def _planned_rebuilds(self, actions: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:
+    def _planned_rebuilds(self, repairs: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:
         """Planned rebuilds with their sources and doubts."""
         declared = self.context.declared
         logs: Mapping[Rebuild, tuple[str, ...]] = {}
         if declared is not None and not self.request.offline:
-            logs = logs_of(declared, actions.rebuilds, self.request.timeout)
+            logs = logs_of(declared, repairs.rebuilds, self.request.timeout)
         return tuple(
             RebuiltStores(
                 one.stores,
@@ -115,7 +115,7 @@ class RepairPlanner:
                 logs=logs.get(one, ()),
                 doubts=doubts_about(one, logs[one], found.findings) if one in logs else (),
             )
-            for one in actions.rebuilds
+            for one in repairs.rebuilds
         )
 
     def _sources(self) -> str:

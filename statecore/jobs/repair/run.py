@@ -100,12 +100,12 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
     def change(self, plan: PlannedRepair) -> _Repaired:
         """Repair copies of tasks and swap them in, then rebuild stores."""
         kept = ""
-        if plan.actions.actions:
+        if plan.repairs.actions:
             with self.phase("repair"):
                 kept = repair_copies(self, self.directory, plan)
         self.faults.reach("repair.after-repair")
         with self.phase("rebuild"):
-            rebuilt = self._rebuild(plan) if plan.actions.rebuilds else ()
+            rebuilt = self._rebuild(plan) if plan.repairs.rebuilds else ()
         discard_rebuilds(self.directory.work_path, self.name)
         return _Repaired(kept, rebuilt)
 
@@ -115,7 +115,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             engine = Started(workers, self.engine.options)
             return tuple(
                 rebuild(self, engine, self.directory, one, planned)
-                for one, planned in zip(plan.actions.rebuilds, plan.rebuilt, strict=True)
+                for one, planned in zip(plan.repairs.rebuilds, plan.rebuilt, strict=True)
             )
 
     def verify(self, plan: PlannedRepair, changed: _Repaired) -> _Repaired:
@@ -133,7 +133,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
                 notes.insert(0, "The remaining findings can be repaired too: run this again.")
         else:
             outcome = RepairOutcome.UNCHANGED if plan.is_empty else RepairOutcome.PLANNED
-            kept, rebuilt, remaining = "", plan.rebuilt, plan.actions.unrepaired
+            kept, rebuilt, remaining = "", plan.rebuilt, plan.repairs.unrepaired
             if lacking := plan.lacking_permission(self.directory):
                 notes.insert(0, f"This user cannot apply the plan: {lacking}.")
         if others := kept_by_others(self.directory, {kept, *(one.kept for one in rebuilt)}):
