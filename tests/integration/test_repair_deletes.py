@@ -22,7 +22,7 @@ from tests.harness.streams import StreamsJvm
 from tests.harness.tables import PARTITIONS, World
 from tests.harness.topics import Record
 from tests.integration.test_doctor_topics import FORGETFUL, compact, configure
-from tests.integration.test_repair_topics import GUARANTEES, at_copy, found, repair, truth
+from tests.integration.test_repair_topics import GUARANTEES, found, repair, truth
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ def test_a_store_that_is_older_than_the_deletes_that_its_changelog_keeps(
     topics.create(world.servers, log, PARTITIONS, FORGETFUL)
     world.feed(keys=20)
     world.live()
-    older = at_copy(world, "older")
+    older = world.copied("older")
     deleted = (b"key-1", b"key-3")
     topics.produce(world.servers, world.input, [Record(key, None, 1) for key in deleted])
     topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"later", n % 2) for n in range(6, 16)])
@@ -56,14 +56,14 @@ def test_a_store_that_is_older_than_the_deletes_that_its_changelog_keeps(
     right = truth(world)
     assert found(older) == (22, {("0_1", "stamped"): "stale"})
 
-    opened = at_copy(older, "opened")
+    opened = older.copied("opened")
     answers, records = opened.reopen()
     assert records > 0, "the rest of the log"
     assert {place for place in right if answers[place] != right[place]} == {("stamped", 1)}
     keys = {key for rows in opened.rows()["0_1", "stamped"].values() for key, _ in rows}
     assert {*deleted} <= keys, "deleted keys live on"
 
-    repaired = at_copy(older, "repaired")
+    repaired = older.copied("repaired")
     plan = repair(repaired)
     assert [(one.stores, one.tasks, one.codes) for one in plan.rebuilt] == [(("stamped",), ("0_1",), ("stale",))]
     assert repair(repaired, apply=True, approved=plan.plan_id).remaining == ()
@@ -74,7 +74,7 @@ def test_a_store_that_is_older_than_the_deletes_that_its_changelog_keeps(
     # The same rows, without an offset of which the rest of the log could be counted.
     for offset, code in offsets:
         lives_on = guarantee == "at_least_once" or code == "offset-unknown"  # else its task is wiped
-        opened, repaired = (at_copy(older, f"{code}-{name}") for name in ("opened", "repaired"))
+        opened, repaired = (older.copied(f"{code}-{name}") for name in ("opened", "repaired"))
         for one in (opened, repaired):
             database = damage_functions.database_of(one.state_dir / application_id, "stamped", "0_1")
             damage_functions.change_offsets(database, lambda _, offset=offset: offset)
