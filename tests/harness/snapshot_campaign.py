@@ -29,6 +29,7 @@ import pytest
 
 from statecore.changelog.ranges import OffsetRange, split_range
 from statecore.errors import Fenced
+from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.jobs.backup.report import BackupOutcome, BackupReport
 from statecore.jobs.backup.request import BackupRequest
@@ -162,7 +163,8 @@ class Campaign(RandomApplication):
     def take_from(self, state_dir: Path, content: Mapping[Key, Content], *, planned: bool = True, **what: Any) -> bool:
         """A snapshot of a directory that has this; whether there is one.
 
-        A directory that is behind the newest snapshot is refused, and nothing has changed then.
+        A directory that is behind the newest snapshot is refused, and nothing has changed then; but of a global store,
+        which every instance has, the furthest is kept.
 
         Args:
             state_dir: the directory.
@@ -175,12 +177,15 @@ class Campaign(RandomApplication):
             spec=self.spec, state_dir=str(state_dir), repository=self.url, offline=self.chance.random() < 0.3, **what
         )
         newest = self.expected[self.newest]
-        behind = [
+        behind = {
             key
             for key, one in taken.items()
             for partition, offset in (newest[key].offsets if key in newest else {}).items()
             if max(offset, -1) > max(one.offsets[partition], -1)
-        ]
+        }
+        kept = {key for key in behind if key[0] == GLOBAL}
+        taken = {**taken, **{key: newest[key] for key in kept}}
+        behind -= kept
         self.tell(f"snapshot of {state_dir} {what or 'with all'}{', which is behind' if behind else ''}")
         if behind:
             with pytest.raises(Fenced):
