@@ -19,7 +19,7 @@ from statecore.jobs.repair.report import REPAIR_SUFFIX, RebuiltStores, RepairOut
 from statecore.standby.promote.report import PROMOTE_SUFFIX, PromotedTask, PromoteOutcome, PromoteReport, PromoteVerdict
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import code_said
-from tests.unit.jobs.history.test_restores import Directory
+from tests.unit.jobs.history.test_instance_history import Directory
 from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import FAILURE, attempt, done, entry, failed, write
 

@@ -32,7 +32,7 @@ from tests.unit.discover.test_discover import TOPICS, TOPOLOGY, FakeCluster, mak
 from tests.unit.doctor.stored import offsets, write_database
 from tests.unit.jobs.compact.compacting import At, Farm, some_rows, spec_of
 from tests.unit.jobs.diff.test_run import OTHERS, ROWS, write
-from tests.unit.jobs.history.test_restores import Directory
+from tests.unit.jobs.history.test_instance_history import Directory
 from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import FAILURE, entry
 from tests.unit.repository.published import Publishing
