@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +95,7 @@ APPLICATION = KindsApplication(
         KindCase("grace-buffer", BUFFER, _stores),
     ),
     _feed,
+    properties={"producer.transaction.timeout.ms": "600000"},  # a busy machine: many tasks share one transaction
 )
 
 
@@ -295,7 +296,6 @@ CASES = (
     _wiped("offset of another partition", _of_another_partition),
     _wiped("open", _open(PLAIN)),
     _wiped("open and not logged", _open(UNLOGGED)),
-    _wiped("first segment open", _open(WINDOW, 0)),
     _kept("offset in the oldest segment only", _only_one_segment(0)),
     _kept("offset in the newest segment only", _only_one_segment(-1)),
     _wiped("segments without offset", lambda task: task.forget(WINDOW)),
@@ -362,6 +362,29 @@ def test_a_database_that_does_not_open_prevents_the_start_and_nothing_is_wiped(
     assert files(task.path).keys() >= {name for name in before if name.endswith(".sst")}
 
 
+@pytest.mark.parametrize("poll_ms", one_of(["100", "0"]))
+def test_an_open_first_segment_wipes_its_task_though_kafka_streams_may_end(
+    broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, poll_ms: str
+) -> None:
+    """The rebalance after the wipe makes the task anew. If it takes longer than ``poll.ms``, the old task is started
+    first; its store still has the segment, which is closed now, and Kafka Streams ends.
+    """
+    application = replace(APPLICATION, properties={**APPLICATION.properties, "poll.ms": poll_ms})
+    world = _closed(broker, jvm, application_id, state_dir, 2, application)
+    _open(WINDOW, 0)(Task(world.directory, 0))
+    assert _wiped_for_promotion(world) == _wiped_for_doctor(world) == {CASES[0].name}
+    running = world.application()
+    try:
+        running.start()
+    except StreamsFailed:
+        assert eventually(lambda: running.state, "ERROR") == "ERROR"
+        assert not (world.directory / "0_0").exists()
+    else:
+        restored = running.restored_records()
+        assert (restored[WITNESS, 0] > 0, restored.get((WITNESS, 1), 0)) == (True, 0)
+        running.close()
+
+
 @pytest.mark.full
 def test_an_open_segment_after_a_closed_one_prevents_the_start_and_every_task_is_wiped(
     broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path
@@ -377,8 +400,15 @@ def test_an_open_segment_after_a_closed_one_prevents_the_start_and_every_task_is
     assert not [name for name in files(world.directory) if name.startswith("0_")]
 
 
-def _closed(broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, partitions: int) -> KindsWorld:
-    world = KindsWorld(broker, jvm, application_id, state_dir, EXACTLY_ONCE, APPLICATION, partitions)
+def _closed(
+    broker: Broker,
+    jvm: StreamsJvm,
+    application_id: str,
+    state_dir: Path,
+    partitions: int,
+    application: KindsApplication = APPLICATION,
+) -> KindsWorld:
+    world = KindsWorld(broker, jvm, application_id, state_dir, EXACTLY_ONCE, application, partitions)
     with world.application():
         world.feed(APPLICATION.feed(world.base, partitions))
     return world
