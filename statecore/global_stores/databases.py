@@ -16,8 +16,9 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import FaultPoints
 from statecore.formats.topic_partition import TopicPartition
+from statecore.global_stores.backups import GlobalBackups
 from statecore.global_stores.offset_validation import InvalidOffsets
-from statecore.global_stores.paths import GlobalBackups, GlobalPaths
+from statecore.global_stores.paths import GlobalPaths
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import RecoveryReason
 from statecore.global_stores.views import ViewedStore

@@ -32,7 +32,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT
-from statecore.global_stores.paths import GlobalBackups
+from statecore.global_stores.backups import GlobalBackups
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import GlobalState, ListenerQueue, StateListener, state_of_all
 from statecore.global_stores.store import GlobalContext, GlobalStore

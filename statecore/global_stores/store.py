@@ -23,9 +23,9 @@ from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, FaultPoints
 from statecore.formats.topic_partition import TopicPartition
+from statecore.global_stores.backups import GlobalBackups
 from statecore.global_stores.databases import GlobalDatabases, why_unusable
 from statecore.global_stores.offset_validation import InvalidOffsets, why_invalid, why_recreated, why_unknown
-from statecore.global_stores.paths import GlobalBackups
 from statecore.global_stores.reader import LogStartMoved, RoundReader, TopicEnds
 from statecore.global_stores.retry_policy import Decision, Phase, RetryPolicy
 from statecore.global_stores.settings import GlobalSettings, GlobalTable

@@ -11,7 +11,7 @@ from statecore.errors import Fenced, NotFound, Reason
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, GLOBAL, LOCK_FILE
 from statecore.jobs.backup.copies import Copier, StoreCopy
 from statecore.jobs.backup.files import Files, listed_files
-from statecore.jobs.backup.stores import Problems, Refuse, select_stores
+from statecore.jobs.backup.stores import Problems, Refuse, select_stores_on_disk
 from statecore.jobs.job import Job
 from statecore.statedir.checkpoint_overlay import overriding
 from statecore.statedir.link_scratch import scratch
@@ -41,7 +41,7 @@ def link_stores(job: Job, directory: StateDirectory, until_done: ExitStack) -> L
     plan_only, problems = job.context.request.plan_only, Problems()
     with _locked(job, directory, until_done) as running:
         job.faults.reach("backup.after-lock")
-        selection = select_stores(directory, job.spec, job.context.request, problems.add)
+        selection = select_stores_on_disk(directory, job.spec, job.context.request, problems.add)
         notes = list(selection.notes)
         if not running:
             for task in selection.tasks:

@@ -86,7 +86,7 @@ class Selection(NamedTuple):
     notes: tuple[str, ...]
 
 
-def select_stores(
+def select_stores_on_disk(
     directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse
 ) -> Selection:
     """Select the stores; those without files, offset or known format are left out with a note."""

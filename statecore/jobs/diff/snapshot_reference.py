@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from statecore.changelog.delete_retention import ENDLESS_MS
-from statecore.errors import NotFound
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.diff.reference import Reference
@@ -14,7 +13,7 @@ from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fetch.select import recorded_spec
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.repository.layout import NEWEST
+from statecore.repository.listing import entry_of
 from statecore.statedir.state_directory import StateDirectory
 from statecore.words import shortened_list
 
@@ -22,16 +21,7 @@ from statecore.words import shortened_list
 def fetch_reference(context: JobContext[DiffRequest], scratch: StateDirectory, existing: Iterable[Key]) -> Reference:
     """Fetch the tasks of the snapshot that are compared with the ``existing`` stores of the directory."""
     request, repository = context.request, context.repository
-    head = repository.head()
-    named = request.with_snapshot
-    entry = head.snapshots[0] if named == NEWEST else head.entry(named or "")
-    if entry is None:
-        raise NotFound(
-            f"{scratch.application_id} has no snapshot {named} in {repository.url}.",
-            code="snapshot-not-found",
-            action=f"Name an existing one (statecore repo snapshots), or {NEWEST}.",
-            snapshot=named,
-        )
+    entry = entry_of(repository, repository.head(), request.with_snapshot or "")
     manifest = repository.manifest(entry).value
     spec = context.declared or recorded_spec(manifest)
     in_snapshot, in_directory = {one.task for one in manifest.task_manifests}, {task for task, _ in existing}
