@@ -81,6 +81,7 @@ def _buffers(rows: int, key_bytes: int, value_bytes: int) -> Chunk:
 
 
 def packed_row(columns: Columns, row: int) -> npt.NDArray[np.uint8]:
-    key, value = columns.keys[row].as_py(), columns.values[row].as_py()
+    """One record, whose value may be large: it is copied once."""
+    key, value = columns.keys[row].as_py(), columns.values[row].as_buffer()
     header = _RECORD.pack(len(key), PACKED_DELETE if value is None else len(value), columns.timestamps[row].as_py())
-    return np.frombuffer(header + key + (value or b""), np.uint8)
+    return np.concatenate([np.frombuffer(part, np.uint8) for part in (header, key, value or b"")])

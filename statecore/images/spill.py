@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from statecore.images.kernels import kernel
 from statecore.images.kernels.addresses import binary_column
+from statecore.images.kernels.kernel import PACKED_HEADER
 from statecore.images.key_table import Columns
 from statecore.images.row_batches import last_writes, packed_row, record_bytes, whole_records
 from statecore.images.scratch_file import ScratchFile
@@ -266,13 +267,15 @@ class Spill:
     def put(self, number: int, data: npt.NDArray[np.uint8]) -> None:
         """Append packed records to a range. Raises as :meth:`ScratchFile.write`."""
         of, fill, block = self._ranges[number], int(self._fill[number]), self._block
-        if fill:
-            data = np.concatenate([self._buffers[number, :fill], data])
-        whole, view = len(data) // block * block, data.data
-        of.blocks.extend(self._files[of.file].write([view[at : at + block] for at in range(0, whole, block)]))
-        of.written += whole
-        self._fill[number] = len(data) - whole
-        self._buffers[number, : len(data) - whole] = data[whole:]
+        missing = min(-fill % block, len(data))  # of the last block in the buffer
+        head, data = np.concatenate([self._buffers[number, :fill], data[:missing]]), data[missing:]
+        parts = [head, data] if len(data) else [head]
+        blocks = [part[at : at + block].data for part in parts for at in range(0, len(part) // block * block, block)]
+        of.blocks.extend(self._files[of.file].write(blocks))
+        of.written += len(blocks) * block
+        left = len(parts[-1]) % block
+        self._buffers[number, :left] = parts[-1][len(parts[-1]) - left :]
+        self._fill[number] = left
 
     def close(self) -> None:
         """Close the files; idempotent."""
@@ -294,8 +297,22 @@ class Spill:
 
 
 def _each_whole(pieces: Iterable[npt.NDArray[np.uint8]], use: Callable[[npt.NDArray[np.uint8]], int]) -> None:
-    """Pass pieces to ``use``, which returns the end of the last whole record; prepend the rest to the next piece."""
-    rest = np.empty(0, np.uint8)
+    """Pass pieces to ``use``, which returns the end of the last whole record; put the rest before the next piece.
+
+    Pieces of a large record are collected until it is whole, so that the cost is linear.
+    """
+    data, size, needed = np.empty(0, np.uint8), 0, 0
     for piece in pieces:
-        data = np.concatenate([rest, piece])
-        rest = data[use(data) :].copy()
+        end = size + len(piece)
+        if end > len(data):
+            data, before = np.empty(max(end, needed + len(piece)), np.uint8), data
+            data[:size] = before[:size]
+            del before
+        data[size:end] = piece
+        if end < needed:
+            size = end
+            continue
+        used = use(data[:end])
+        size = end - used
+        data[:size] = data[used:end]
+        needed = record_bytes(data[:size]) if size >= PACKED_HEADER else 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.images.row_batches import unpacked
+from statecore.images.row_batches import packed_row, unpacked, whole_records
 from statecore.images.spill import Spill
 from tests.unit.images.test_row_batches import KEYS, ROWS, Row, columns, rows_of
 
@@ -103,3 +105,33 @@ def test_the_disk_has_room_back_as_ranges_end(tmp_path: Path) -> None:
         made.remove(0, 1)
     assert held() < 0.7 * whole
     made.close()
+
+
+def test_a_large_record_is_collected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are looked at when it is whole, not again for each piece that is read of it."""
+    made, looked = Spill(tmp_path, 32), []
+    rows: list[Row] = [(b"a", b"small", 1), (b"b", bytes(100_000), 2), (b"c", b"small", 3)]
+    for row in rows:
+        made.add(columns([row]))
+
+    def counted(data: npt.NDArray[np.uint8]) -> int:
+        looked.append(len(data))
+        return whole_records(data)
+
+    monkeypatch.setattr("statecore.images.spill.whole_records", counted)
+    made.squeeze(0, 320)
+    assert taken(made, 0) == rows
+    assert sum(looked) < 2 * 100_000
+    made.close()
+
+
+def test_a_range_takes_packed_records_whatever_its_buffer_holds(tmp_path: Path) -> None:
+    rows: list[Row] = [(b"%d" % size, bytes(size), size) for size in (1, 40, 3, 70, 200, 5)]
+    for first in range(len(rows) + 1):
+        made = Spill(tmp_path, 64)
+        for row in rows[:first]:
+            made.add(columns([row]))
+        for row in rows[first:]:
+            made.put(0, packed_row(columns([row]), 0))
+        assert taken(made, 0) == rows
+        made.close()
