@@ -72,7 +72,17 @@ class _Backup(Job):
             publication = publication_of(self)
             earlier = publication.earlier()
         if earlier is not None:
-            return backup_report(self, BackupOutcome.EARLIER, snapshot=earlier.snapshot, identity=earlier.identity)
+            self._warn(
+                f"Nothing was read, because the request {self.request.request_id} had published this snapshot. To "
+                "back up what is there now, give another --request-id, or none."
+            )
+            return backup_report(
+                self,
+                BackupOutcome.EARLIER,
+                snapshot=earlier.snapshot,
+                identity=earlier.identity,
+                notes=self.notes,
+            )
         if not self.request.plan_only:
             self.repository.check_writable()
         with ExitStack() as until_done:

@@ -81,6 +81,7 @@ def test_a_retry_finds_the_snapshot_of_an_earlier_attempt(world: World) -> None:
     shutil.rmtree(world.path / "0_0")
     again = world.snapshot(request_id="one")
     assert (again.outcome, again.snapshot, again.identity) == (BackupOutcome.EARLIER, first.snapshot, first.identity)
+    assert len(again.notes) == 1  # that nothing was read
 
 
 @pytest.mark.parametrize("point", three_of(BACKUP_POINTS))
