@@ -193,12 +193,21 @@ class GroupConsumer:
                 action="Choose one between group.min.session.timeout.ms and group.max.session.timeout.ms.",
                 group=group,
             )
-        if isinstance(error, errors.GroupAuthorizationFailedError | errors.TopicAuthorizationFailedError):
+        if isinstance(error, errors.GroupAuthorizationFailedError):
             return Invalid(
-                f"This client is not authorized for the group {group}, or for a changelog: {reason(error)}.",
+                f"The user of this client lacks the right Read on the consumer group {group}.",
                 code="group-authorization-failed",
-                action="Grant READ on the group, and DESCRIBE on the changelogs.",
+                action="Grant Read on the group.",
                 group=group,
+                right="Read",
+            )
+        if isinstance(error, errors.TopicAuthorizationFailedError):
+            return Invalid(
+                f"The user of this client lacks the right Describe on a changelog: {reason(error)}.",
+                code="topic-authorization-failed",
+                action="Grant Describe on the changelogs.",
+                group=group,
+                right="Describe",
             )
         if isinstance(error, errors.UnknownError):
             return Retryable(

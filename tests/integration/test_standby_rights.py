@@ -152,5 +152,6 @@ def test_without_one_of_them_it_is_refused_or_its_task_is(guarded: Broker, tmp_p
         return
     of_group = missing[0] is ResourceType.GROUP
     code, context = ("group", {"group": missing[1]}) if of_group else ("topic", {"topics": [missing[1]]})
-    with raises(Invalid, f"{code}-authorization-failed", **context):
+    right = next(word for word, operation in OPERATIONS.items() if operation is missing[2])
+    with raises(Invalid, f"{code}-authorization-failed", right=right, **context):
         kept(guarded, tmp_path / "warm")
