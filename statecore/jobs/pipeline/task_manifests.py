@@ -63,10 +63,14 @@ def task_manifests(
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 
-def _stored(part: PartitionPlan, results: Sequence[RangeResult], rows: VersionResult | None) -> list[StoredRun]:
+def _stored(
+    part: PartitionPlan, results: Sequence[RangeResult | VersionResult], rows: VersionResult | None
+) -> list[StoredRun]:
     if part.kind.is_versioned:
-        return [] if rows is None else list(map(StoredRun, rows.runs, rows.extents))
-    return [stored for result in results for stored in map(StoredRun, result.runs, result.extents)]
+        results = () if rows is None else (rows,)
+    # Strict: a run that is in no repository must not be left out, its rows would be missing below the offset.
+    pairs = (zip(result.runs, result.extents, strict=True) for result in results)
+    return [StoredRun(run, extent) for of_result in pairs for run, extent in of_result]
 
 
 def _live(

@@ -16,7 +16,7 @@ from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan, staging_base
 from statecore.jobs.read_report import ReadReport
-from statecore.jobs.restore.local_build import build_locally
+from statecore.jobs.restore.local_build import build_locally, staged_runs
 from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of
 from statecore.jobs.restore.planned_restore import PlannedRestore, refuse_preview
 from statecore.jobs.restore.resume import placed_report, report_of
@@ -72,15 +72,15 @@ class PlaceSink(Sink):
     def build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images:
         job, plan, context = self._job, planned.plan, self._job.context
         staging = self.shared_path(plan.plan_id)
-        downloaded = (
-            set(plan.stores) if are_apart(context, workers) else planned.bases.keys() - planned.based_on_directory
-        )
+        is_apart = are_apart(context, workers)
+        downloaded = set(plan.stores) if is_apart else planned.bases.keys() - planned.based_on_directory
         images: dict[tuple[str, str], Any] = {}
         with job.phase("build"):
             if downloaded:
-                manifests = task_manifests(plan.of(downloaded), read, {}, bases=planned.bases)
+                runs, at_hand = (read, {}) if is_apart else staged_runs(read, staging)
+                manifests = task_manifests(plan.of(downloaded), runs, {}, bases=planned.bases)
                 directories = {key: planned.bases[key].bases for key in planned.based_on_directory & downloaded}
-                images |= build_locally(context, manifests, staging, directories)
+                images |= build_locally(context, manifests, staging, directories, at_hand)
             stores = stores_to_build(plan.of(plan.stores.keys() - downloaded), read.runs, planned.bases)
             if stores:
                 place, budget = job.home.staging_place(plan.plan_id), context.request.memory_budget
