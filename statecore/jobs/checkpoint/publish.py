@@ -18,6 +18,7 @@ from statecore.jobs.in_progress_marker import InProgressMarker
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.planning.plan import PartitionPlan
+from statecore.jobs.planning.selection import tasks_to_publish
 from statecore.repository.head import Origin
 from statecore.repository.manifest import ReadPosition, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
@@ -90,7 +91,7 @@ def publish_tails(
         published = publication.publish(
             manifests,
             drops_other_tasks=False,
-            tasks=planned.plan.tasks if is_whole else None,
+            tasks=tasks_to_publish(spec, planned.plan.tasks, publication.task_manifests()) if is_whole else None,
             rebase=lambda mine, theirs: rebased(mine, theirs, planned.newest_task(mine.task), tails.reconciled),
             refused=planned.not_newest,
             read_positions=changes.read_positions,

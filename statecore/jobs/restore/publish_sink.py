@@ -12,6 +12,7 @@ from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.frozen_plan import FrozenPlan, request_name
+from statecore.jobs.planning.selection import tasks_to_publish
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.request import NOTHING
@@ -31,6 +32,7 @@ class PublishSink(Sink):
     """
 
     already_done = "already published"
+    publishes = True
 
     def __init__(self, job: Job, *, is_only: bool) -> None:
         self._job, self._is_only = job, is_only
@@ -117,9 +119,11 @@ class PublishSink(Sink):
         )
         # What others published meanwhile may have a base that this restore was asked not to use, or refused.
         may_inherit = request.start_from != NOTHING and not planned.not_newest
+        is_whole = not (request.stores or request.partitions or frozen.is_partial) and plan == frozen.plan
         published = publication.publish(
             manifests,
-            drops_other_tasks=not request.stores and not request.partitions and plan == frozen.plan,
+            drops_other_tasks=False,
+            tasks=tasks_to_publish(spec, plan.tasks, publication.task_manifests()) if is_whole else None,
             rebase=planned.rebase if planned.bases or may_inherit else None,
             refused=planned.not_newest,
         )
