@@ -97,7 +97,7 @@ def rebuild(job: Job, engine: Engine, directory: StateDirectory, one: Rebuild, p
         timeout=repair.timeout,
     )
     report = run_restore(
-        request, engine, job.progress, faults=job.faults, say=job.say, keep_replaced=True, shared_directory=directory
+        request, engine, job.progress, faults=job.faults, say=job.say, repairs=True, shared_directory=directory
     )
     assert isinstance(report, ReadReport)
     job.faults.reach("repair.after-rebuild")

@@ -42,7 +42,8 @@ class RestoreJob(Job):
         A restore of whole changelogs cannot be rebased on what they publish; its result would be lost.
         """
         context = self.context
-        marked = marked_in_progress(context.repository, at_once=True) if context.has_repository else nullcontext()
+        publishes = any(sink.publishes for sink in self.sinks)
+        marked = marked_in_progress(context.repository, at_once=True) if publishes else nullcontext()
         with self.engine.start("restore", self.spec) as workers, self.attempted(), marked:
             return self._earlier() or self._run(workers)
 

@@ -43,35 +43,37 @@ def run_restore(
     progress: Progress | None = None,
     *,
     limit: PlanLimit | None = None,
-    keep_replaced: bool = False,
+    repairs: bool = False,
     **opened: Any,
 ) -> ReadReport | ReadPlan:
-    """Rebuild the stores of a request; with ``request.plan_only`` only the plan is returned."""
+    """Rebuild the stores of a request; with ``request.plan_only`` only the plan is returned.
+
+    Args:
+        repairs: whether it is a part of a repair, which keeps the stores that it replaces, and publishes nothing.
+    """
     with translated_errors(f"stores were restored in {request.state_dir or request.repository}"):
         context = JobContext.open(request, progress, **opened)
         select_stores(context.spec, request.stores, request.partitions)  # refused before an engine starts
-        return restore_in(context, engine, limit, keep_replaced=keep_replaced)
+        return restore_in(context, engine, limit, repairs=repairs)
 
 
 def restore_in(
-    context: JobContext[RestoreRequest], engine: Engine, limit: PlanLimit | None = None, *, keep_replaced: bool = False
+    context: JobContext[RestoreRequest], engine: Engine, limit: PlanLimit | None = None, *, repairs: bool = False
 ) -> ReadReport | ReadPlan:
     """Restore under the directory's lock, or only plan, in a context that is already open."""
     if context.request.plan_only:
-        return _plan_only(_job(context, engine, limit, keep_replaced=keep_replaced))
+        return _plan_only(_job(context, engine, limit, repairs=repairs))
     with context.locked("restore.after-lock") if context.state_dir else nullcontext():
-        return _job(context, engine, limit, keep_replaced=keep_replaced).run()
+        return _job(context, engine, limit, repairs=repairs).run()
 
 
-def _job(
-    context: JobContext[RestoreRequest], engine: Engine, limit: PlanLimit | None, *, keep_replaced: bool
-) -> RestoreJob:
+def _job(context: JobContext[RestoreRequest], engine: Engine, limit: PlanLimit | None, *, repairs: bool) -> RestoreJob:
     """The restore, with a sink for each place that its stores go to."""
     job = RestoreJob(context, engine, limit)
-    if context.has_repository:
+    if context.has_repository and not repairs:
         job.sinks.append(PublishSink(job, is_only=not context.state_dir))
     if context.state_dir:
-        job.sinks.append(PlaceSink(job, keep_replaced=keep_replaced))
+        job.sinks.append(PlaceSink(job, keep_replaced=repairs))
     return job
 
 

@@ -45,6 +45,9 @@ class Sink(ABC):
     already_done: ClassVar[str]
     """What is shown if an earlier attempt of the request has done the work."""
 
+    publishes: ClassVar[bool] = False
+    """Whether it publishes a snapshot."""
+
     def preview(self, planned: PlannedRestore) -> Iterator[str]:  # noqa: ARG002
         """Notes on a plan that is only shown. Raises what the restore would be refused with."""
         return iter(())
