@@ -7,14 +7,15 @@ that its work is done.
 A task's new and old directory are distinguished by inode, which a rename keeps. So no step has to be recorded as done:
 the directories on disk *are* the state::
 
-    {"version": 3, "request_id": ..., "attempt": ..., "state": "swapping" | "verified", "keeps": false, "tasks": [
+    {"version": 4, "request_id": ..., "attempt": ..., "state": "swapping" | "verified", "keeps": false,
+     "plan_id": ..., "tasks": [
        {"task": "0_0", "new_inode": 77, "files": {"rocksdb/s/000009.sst": 1234, ...},
         "old_inode": 42 | null, "old_fingerprint": "9f..." | null,
         "stores": [{"store": "s", "directory": "rocksdb/s", "offsets": [["t", 0, 99]], "bytes": 1234,
                      "identity": "c0ffee...", "checkpoint": ""}]}]}
 
-Version 2 had no ``keeps``. Version 1 supported stores of one partition only, and had ``"changelog": ["t", 0],
-"offset": 99`` instead. Both are still read.
+Version 3 had no ``plan_id``, version 2 no ``keeps``. Version 1 supported stores of one partition only, and had
+``"changelog": ["t", 0], "offset": 99`` instead. All are still read.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statecore.documents import DocumentType, Fields
-from statecore.errors import Invalid
+from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import read_regular, write_durably
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.file_trees import inode
+from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.work_directory import JOURNAL, RECORD
 from statecore.stores.rocksdb.directory import identity_of
 
@@ -94,6 +96,8 @@ class Journal:
         state: ``swapping`` or ``verified``.
         earlier: tasks that an earlier attempt of the same request had placed.
         keeps: whether replaced directories are kept for a while.
+        plan_id: the plan of the request that is placed; empty if it has none. A fetch and a restore may share a request
+            id, but not a plan.
     """
 
     request_id: str
@@ -102,14 +106,18 @@ class Journal:
     tasks: tuple[JournalTask, ...]
     earlier: tuple[JournalTask, ...] = ()
     keeps: bool = False
+    plan_id: str = ""
 
-    def placed(self, task: str, live: Path, request_id: str) -> tuple[PlacedStore, ...]:
-        """Databases that this placement put into ``live`` for that request, if they are still there."""
+    def placed(self, task: str, live: Path, request_id: str, plan_id: str = "") -> tuple[PlacedStore, ...]:
+        """Databases that this placement put into ``live`` for that plan of a request, if all are there and whole."""
+        if (request_id, plan_id) != (self.request_id, self.plan_id):
+            return ()
         for entry in (*self.tasks, *self.earlier):
-            if entry.task == task and request_id == self.request_id and inode(live) == entry.new_inode:
+            if entry.task == task and inode(live) == entry.new_inode:
                 # An inode can be reused by a later directory; the identities of databases cannot.
                 same = all(identity_of(live / store.directory) == store.identity for store in entry.stores)
-                return entry.stores if same else ()
+                whole = same and not any(_is_damaged(live / store.directory) for store in entry.stores)
+                return entry.stores if whole else ()
         return ()
 
     def verified(self, tasks: tuple[JournalTask, ...]) -> Journal:
@@ -119,6 +127,12 @@ class Journal:
     def write(self, work_path: Path, name: str = JOURNAL) -> None:
         """Write the journal, or another file of that form, durably and atomically."""
         write_durably(work_path / name, _DOCUMENT.encode(self))
+
+
+def _is_damaged(database: Path) -> bool:
+    if not (database / "CURRENT").is_file():
+        return True
+    return isinstance(read_database(database, manifests=True).damage, Corrupted)
 
 
 def read_journal(work_path: Path) -> Journal | None:
@@ -180,10 +194,10 @@ def _with_stores(fields: Fields, change: Callable[[Fields], Fields]) -> Fields:
 _TASKS = ("tasks", "earlier")
 _DOCUMENT = DocumentType(
     "journal",
-    3,
+    4,
     Journal,
     "Finish with the release that wrote it; or, if no placement can be in progress, delete the file.",
-    older={1: _of_version_1, 2: dict},
+    older={1: _of_version_1, 2: dict, 3: dict},
     form=_form,
     lift=_lifted,
 )

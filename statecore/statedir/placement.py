@@ -149,7 +149,9 @@ def apply_placement(
         staging = directory.work_path / f"{STAGING_PREFIX}{placement_id or uuid.uuid4().hex}"
         try:
             entries = TaskAssembly(directory, staging, faults, progress, staged).assemble(todo)
-            journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan), keeps)
+            journal = Journal(
+                plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan), keeps, plan.plan_id
+            )
             outcomes = put_in_place(directory, journal, faults, progress)
         except Exception:
             if read_journal(directory.work_path) is None:  # else recover() needs it

@@ -114,12 +114,13 @@ class PlacementPlan:
     """A placement without objections.
 
     Attributes:
-        request_id: the request it belongs to, by which a retry is recognized.
+        request_id, plan_id: the request it belongs to, and its plan, by which a retry is recognized.
     """
 
     directory: StateDirectory
     tasks: tuple[TaskPlan, ...]
     request_id: str
+    plan_id: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -157,6 +158,7 @@ def plan_placement(
     guarantee: ProcessingGuarantee,
     replace: bool = False,
     request_id: str = "",
+    plan_id: str = "",
     resumes: bool = True,
 ) -> PlacementPlan:
     """Plan a placement, under the application's lock; changes nothing."""
@@ -168,7 +170,7 @@ def plan_placement(
     for task in dict.fromkeys(image.task for image in images):
         restored = tuple(image for image in images if image.task == task)
         live = directory.task_path(task)
-        placed = record.placed(task, live, request_id) if record is not None else ()
+        placed = record.placed(task, live, request_id, plan_id) if record is not None else ()
         if {image.store for image in restored} <= {store.store for store in placed}:
             tasks.append(TaskPlan(task, True, restored, already_placed=placed))
             continue
@@ -179,7 +181,7 @@ def plan_placement(
         problems += planner.problems
     if problems:
         raise _refusal(directory, problems)
-    return PlacementPlan(directory, tuple(tasks), request_id)
+    return PlacementPlan(directory, tuple(tasks), request_id, plan_id)
 
 
 def existing_stores_error(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:

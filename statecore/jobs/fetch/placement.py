@@ -53,6 +53,7 @@ def _placement(job: FetchJob, plan: FetchPlan, images: list[StoreImage], *, resu
         guarantee=spec.processing_guarantee,
         replace=job.request.replace,
         request_id=job.request.request_id,
+        plan_id=plan.plan_id,
         resumes=resumes,
     )
 

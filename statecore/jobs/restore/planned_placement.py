@@ -47,6 +47,7 @@ def placement_of(
         guarantee=plan.processing_guarantee,
         replace=request.replace,
         request_id=request.request_id,
+        plan_id=plan.plan_id,
         resumes=resumes,
     )
 

@@ -55,7 +55,9 @@ def placed_report(
         return None
     record = read_record(directory.work_path)
     tasks = {part.task for part in frozen.plan.partitions}
-    if record is None or not all(record.placed(task, directory.task_path(task), attempt.request_id) for task in tasks):
+    if record is None or not all(
+        record.placed(task, directory.task_path(task), attempt.request_id, frozen.plan.plan_id) for task in tasks
+    ):
         return None
     report = found.value
     if report.finished:
