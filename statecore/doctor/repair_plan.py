@@ -11,7 +11,7 @@ Pure functions: nothing is read or changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from statecore.doctor.finding_catalog import Repair, Severity
@@ -99,16 +99,17 @@ def plan_repairs(
 ) -> RepairPlan:
     """Plan the repairs for the findings of one application; with a spec only stores that it declares are rebuilt."""
     views = {(view.task, view.store): view for view in stores}
-    every = without_older(findings, stores)
+    given = list(findings)
+    # A restore refuses a partition that the topic does not have, when others are rebuilt already.
+    without_partition = {one.task for one in given if one.code == "partition-unknown" and one.task != GLOBAL}
+
+    def can_rebuild(task: str, store: str) -> bool:
+        return rebuilds and task not in without_partition and (spec is None or is_rebuildable(spec, task, store))
+
+    every = without_older(given, stores, can_rebuild)
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store and one.task}
     merging = {view.task for key, view in views.items() if key not in rebuilt and _has_offset_only_in_checkpoint(view)}
-    # A restore refuses a partition that the topic does not have, when others are rebuilt already.
-    without_partition = {one.task for one in every if one.code == "partition-unknown" and one.task != GLOBAL}
-    possible = {
-        (task, store)
-        for task, store in rebuilt
-        if rebuilds and task not in without_partition and (spec is None or is_rebuildable(spec, task, store))
-    }
+    possible = {(task, store) for task, store in rebuilt if can_rebuild(task, store)}
     codes: dict[tuple[str, str], set[str]] = {task_store: set() for task_store in possible}
     in_copy: dict[tuple[str, str, Repair], list[Finding]] = {}
     left = []
@@ -173,12 +174,17 @@ _OF_OLDER = {"checkpoint-stray": Repair.DROP_ENTRIES, "rights": Repair.GIVE, "cl
 """Repairs that are possible in a task of an older release without migrating it."""
 
 
-def without_older(findings: Iterable[Finding], stores: Sequence[StoreView]) -> list[Finding]:
+def without_older(
+    findings: Iterable[Finding],
+    stores: Sequence[StoreView],
+    can_rebuild: Callable[[str, str], bool] = lambda *_: True,
+) -> list[Finding]:
     """The findings, without most repairs in a task that is completely of a release without offsets in the stores.
 
     Repairs write the newest format, and one such store in the task would prevent either release from opening all of it.
     Such a directory is migrated first. A task without any database counts as of the release of the others. Rows flushed
-    after ``.checkpoint`` still have all stores of their task rebuilt. Owners, modes, times and entries of a file are
+    after ``.checkpoint`` still have all stores of their task rebuilt, where that is possible: else its offsets are the
+    only ones, and stay. Owners, modes, times and entries of a file are
     the same in all releases.
     """
     every = list(findings)
@@ -186,7 +192,11 @@ def without_older(findings: Iterable[Finding], stores: Sequence[StoreView]) -> l
     older -= {one.task for one in every if one.code == "half-migrated"}
     if older and not any(one.has_offsets_family for view in stores for one in view.readable):
         older |= {one.task for one in every if one.task}
-    older -= {one.task for one in every if one.code == "rows-after-checkpoint" and one.repair is Repair.REBUILD}
+    older -= {
+        one.task
+        for one in every
+        if one.code == "rows-after-checkpoint" and one.repair is Repair.REBUILD and can_rebuild(one.task, one.store)
+    }
     return [replace(one, repair=_of_older(one)) if one.task in older else one for one in every]
 
 
