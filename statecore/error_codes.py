@@ -62,6 +62,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "checkpoint-file-damaged": (Corrupted, "A `.checkpoint` file cannot be read."),
     "checkpoint-file-mismatch": (Invalid, "A `.checkpoint` file has other offsets than the stores of its task."),
     "chown-not-permitted": (Invalid, "This process may not give files to the user that the application runs as."),
+    "clock-behind": (Invalid, "By this machine's clock a snapshot was read in the future, so its age is not known."),
     "codec-missing": (Invalid, "A compression codec of the records is not installed."),
     "commit-not-acknowledged": (Retryable, "Kafka did not acknowledge the commit of a task."),
     "commit-too-large": (Invalid, "RocksDB does not take all rows of a commit at once."),

@@ -42,6 +42,8 @@ def check_age(job: FetchJob, plan: FetchPlan) -> tuple[str, ...]:
             unknown.append(store)
         if read_at_ms is not None:
             ages.append(_Age(now_ms - read_at_ms, ENDLESS_MS if most_ms is None else most_ms, store))
+    if ahead := [one for one in ages if one.age_ms < -CLOCK_MARGIN_MS and one.most_ms < ENDLESS_MS]:
+        raise _clock_behind(plan, min(ahead, key=lambda one: one.age_ms))
     if old := [one for one in ages if one.age_ms > one.most_ms + CLOCK_MARGIN_MS]:
         raise _too_old(job, plan, max(old, key=lambda one: one.age_ms - one.most_ms))
     return tuple(_notes(ages if job.request.max_age is None else [], unknown, now_ms))
@@ -62,6 +64,20 @@ def _notes(ages: list[_Age], unknown: list[StoreToFetch], now_ms: int) -> list[s
             "keep keys that were deleted since."
         )
     return notes
+
+
+def _clock_behind(plan: FetchPlan, newest: _Age) -> Invalid:
+    store, snapshot = newest.store, plan.found.entry.snapshot
+    return Invalid(
+        f"By the clock of this machine store {store.snapshot.store} of task {store.task} in the snapshot {snapshot} "
+        f"was read {seconds_in_words(-newest.age_ms / 1000)} from now, so its age is not known.",
+        code="clock-behind",
+        action="Set the clock of this machine. Without --max-age, --bootstrap-servers decides by the brokers' clock.",
+        snapshot=snapshot,
+        task=store.task,
+        store=store.snapshot.store,
+        age_ms=newest.age_ms,
+    )
 
 
 def _too_old(job: FetchJob, plan: FetchPlan, oldest: _Age) -> Invalid:

@@ -88,3 +88,13 @@ def test_a_new_snapshot_is_fetched_under_the_request_id_of_an_earlier_try(shop: 
     again = fetch(shop, 0, request_id="constant", replace=True)
     assert (again.placed, again.snapshot) == (True, newer.snapshot)
     assert first.snapshot != newer.snapshot
+
+
+@pytest.mark.parametrize("max_age", [None, DAY_MS])
+def test_a_clock_that_is_behind_the_snapshot_proves_no_age(
+    shop: Retaining, tmp_path: Path, max_age: int | None
+) -> None:
+    request = request_for(shop, tmp_path / "state", max_age=max_age)
+    with raises(Invalid, "clock-behind", age_ms=-30 * DAY_MS):
+        run_fetch(request, clock=lambda: CUT - 30 * DAY_MS // 1000)
+    assert not list((tmp_path / "state").glob("*/0_*"))
