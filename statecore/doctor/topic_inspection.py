@@ -59,6 +59,7 @@ from statecore.doctor.topic_findings import (
 from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
@@ -144,7 +145,35 @@ def inspect_topics(
         found = _compare(stores, logs)
         if alone:
             found = blame_checkpoint_file(found, alone, _compare(alone, logs))
+        if spec is not None:
+            found += _absent_of_no_partition(cluster, inspection, spec)
     return TopicsInspection(tuple(found), tuple(logs.undecided))
+
+
+def _absent_of_no_partition(cluster: Cluster, inspection: Inspection, spec: ApplicationSpec) -> list[Finding]:
+    """Findings of declared stores without a directory in a task of a partition that their changelogs lack."""
+    there = {(view.task, view.store) for view in inspection.stores}
+    names = sorted(path.name for path in inspection.path.iterdir() if TaskId.match(path.name) and path.is_dir())
+    absent = [
+        (task, store.name, TaskId.parse(task).partition_of(store.changelog))
+        for task in names
+        for store in spec.stores_of(task)
+        if store.is_restorable and not store.is_undecided and (task, store.name) not in there
+    ]
+    topics = _described(cluster, {partition.topic for _, _, partition in absent})
+    return [
+        Finding(
+            "partition-unknown",
+            f"The task is of partition {partition.partition} of {partition.topic}, which has {topic.partitions}.",
+            Severity.WARNING,
+            task,
+            store,
+            partition=partition,
+            evidence={"topic": topic.name, "partitions": topic.partitions, "topic_id": topic.topic_id},
+        )
+        for task, store, partition in absent
+        if (topic := topics.get(partition.topic)) is not None and partition.partition >= topic.partitions
+    ]
 
 
 def _compare(stores: Sequence[LoggedStoreOffsets], logs: _Logs) -> list[Finding]:
@@ -338,6 +367,8 @@ class _Logs:
             return "it cannot be read"
         if not store.segments_agree:
             return "its segments, or a file, say other offsets"
+        if store.closed is None:
+            return "Kafka Streams 4.2 and older do not record whether it was closed"
         if not store.closed:
             return "it was not closed, and rows may be ahead of its offset"
         if store.kind is StoreKind.UNKNOWN:

@@ -90,7 +90,7 @@ def select_stores_on_disk(
     directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse
 ) -> Selection:
     """Select the stores; those without files, offset or known format are left out with a note."""
-    tasks = _tasks(directory, request)
+    tasks, empty = _tasks(directory, request)
     declared = {store.name for store in (*spec.stores, *spec.global_stores)}
     unknown = sorted(set(request.stores) - declared)
     if unknown:
@@ -124,7 +124,8 @@ def select_stores_on_disk(
             for found in existing.values():
                 if found.databases or not custom:  # otherwise they are files of that store
                     refuse(_undeclared(spec, task, found))
-    return Selection(tasks, tuple(selected), tuple(_left_out(wanted.values())))
+    notes = [f"Left out: {', '.join(empty)}, which {'has' if len(empty) == 1 else 'have'} no store."] if empty else []
+    return Selection(tasks, tuple(selected), (*notes, *_left_out(wanted.values())))
 
 
 def _mismatched_classes(
@@ -141,7 +142,8 @@ def _mismatched_classes(
     return found
 
 
-def _tasks(directory: StateDirectory, request: BackupRequest) -> tuple[str, ...]:
+def _tasks(directory: StateDirectory, request: BackupRequest) -> tuple[tuple[str, ...], list[str]]:
+    """The tasks to back up, and those left out because they are empty directories."""
     existing = directory.task_directories()
     if directory.stores(GLOBAL):
         existing.append(GLOBAL)
@@ -166,7 +168,10 @@ def _tasks(directory: StateDirectory, request: BackupRequest) -> tuple[str, ...]
             action="Use the state.dir of an instance that has run.",
             state_dir=str(directory.state_dir),
         )
-    return tuple(wanted)
+    empty = [task for task in wanted if task not in request.tasks and not directory.stores(task)]
+    if len(empty) == len(wanted):
+        return tuple(wanted), []
+    return tuple(task for task in wanted if task not in empty), empty
 
 
 def _declared(spec: ApplicationSpec, task: str, names: Sequence[str]) -> list[StoreSpec]:
