@@ -69,6 +69,11 @@ class _Stepwise(ABC):
         """The step begun last; empty before the first."""
         return self._name
 
+    @property
+    def is_open(self) -> bool:
+        """Whether that step has not ended."""
+        return self._open
+
     def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
         """Begin a step; ends an open one first."""
         if self._open:

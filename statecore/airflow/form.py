@@ -96,7 +96,8 @@ def chosen_applications_params(specs: Collection[str], request: type[Request]) -
             items={"type": "string", "minLength": 1},
             minItems=1,
             title="Applications",
-            description="Choose them: all have one state directory, the one below. Or name directories.",
+            description="Spec files of the applications to restore, all into the state directory below. For several "
+            "directories use the next field.",
             # With examples the form has a list to choose from; the API takes every spec.
             **({"examples": list(specs)} if specs else {}),
         ),

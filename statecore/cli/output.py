@@ -81,7 +81,8 @@ class Output:
 
     def how_to_resume(self) -> str:
         """How to resume a stopped command; empty if it cannot be resumed."""
-        is_planning = self._progress is not None and self._progress.name in ("", "plan")
+        step = self._progress
+        is_planning = step is not None and (not step.name or (step.name == "plan" and step.is_open))
         if self.request_id is None or (is_planning and not self._is_retry):
             return ""
         return f"Resume it with the same command and --request-id {self.request_id}; finished work is reused."

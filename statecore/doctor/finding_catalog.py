@@ -234,8 +234,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "4.3 and later read the offsets of a directory that was closed cleanly. They lose those of segmented "
             "stores without a segment, read none of stores that never had a record, and under "
             "exactly-once delete the tasks of both, unless stores are transactional.",
-            "Run statecore migrate --to the release, 4.3 or 4.4, before the application starts on it. It leaves "
-            "stores without any offset: rebuild them, or have Kafka Streams restore them.",
+            "Run statecore migrate --to the release, 4.3 or 4.4, before the application starts on it. It does "
+            "not change stores that have no offset: rebuild those, or have Kafka Streams restore them.",
             (Repair.REBUILD,),
         ),
         FindingKind(
@@ -370,7 +370,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "current-missing",
             loss,
             "a directory has a database's files and no CURRENT",
-            "No database reads its rows.",
+            "RocksDB cannot open the store: it finds no database there.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),

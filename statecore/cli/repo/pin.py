@@ -41,5 +41,5 @@ def show(application: ApplicationRepository, done: Pinned, output: Output) -> No
             "changed": done.changed,
         }
     )
-    state = "pinned" if done.entry.pinned else "not pinned"
+    state = "pinned" if done.entry.pinned else "no longer pinned" if done.changed else "not pinned"
     output.text(f"{done.entry.snapshot} is {state}{'' if done.changed else ' (unchanged)'}")

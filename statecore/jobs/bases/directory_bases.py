@@ -114,8 +114,8 @@ class DirectoryBases:
             return
         if not own:
             raise Corrupted(
-                f"its offset is in {CHECKPOINT_FILE} of an older Kafka Streams: start the application once to "
-                "migrate it",
+                f"its offset is in {CHECKPOINT_FILE} of an older Kafka Streams: migrate the directory "
+                "first (statecore migrate)",
                 code="offset-in-checkpoint-file",
                 action="",
             )

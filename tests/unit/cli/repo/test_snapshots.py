@@ -179,7 +179,7 @@ def test_a_snapshot_is_pinned_shown_so_and_unpinned(run: Run, repository: Reposi
         (False, ""),
         (True, "before the migration"),
     ]
-    assert run("repo", "unpin", first, *of)[:2] == (0, f"{first} is not pinned\n")
+    assert run("repo", "unpin", first, *of)[:2] == (0, f"{first} is no longer pinned\n")
     code, found = document(run, "repo", "unpin", first, *of)
     assert (code, found["changed"]) == (0, False)
     assert [one["note"] for one in document(run, "repo", "snapshots", *of)[1]["snapshots"]] == ["", "", ""]
