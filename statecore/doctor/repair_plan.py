@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from statecore.doctor.finding_catalog import Repair, Severity
+from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView
 from statecore.formats.kinds import StoreKind
@@ -198,6 +198,21 @@ def without_older(
         if one.code == "rows-after-checkpoint" and one.repair is Repair.REBUILD and can_rebuild(one.task, one.store)
     }
     return [replace(one, repair=_of_older(one)) if one.task in older else one for one in every]
+
+
+def restore_remedy(finding: Finding) -> str:
+    """The restore that rebuilds a store which a repair does not, because its task is of an older release; or empty."""
+    kind = CATALOG[finding.code]
+    if (
+        finding.repair is not None
+        or not finding.store
+        or Repair.REBUILD not in kind.repairs
+        or kind.code == "older-release"
+    ):
+        return ""
+    found = TaskId.match(finding.task)
+    partition = "" if found is None or found.is_global else f" --partition {found.partition}"
+    return f" A restore by its spec does: statecore restore --replace --store {finding.store}{partition}."
 
 
 def _of_older(finding: Finding) -> Repair | None:

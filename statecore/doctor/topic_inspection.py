@@ -153,10 +153,11 @@ def inspect_topics(
 def _absent_of_no_partition(cluster: Cluster, inspection: Inspection, spec: ApplicationSpec) -> list[Finding]:
     """Findings of declared stores without a directory in a task of a partition that their changelogs lack."""
     there = {(view.task, view.store) for view in inspection.stores}
-    names = sorted(path.name for path in inspection.path.iterdir() if TaskId.match(path.name) and path.is_dir())
+    found = [(path.name, TaskId.match(path.name)) for path in inspection.path.iterdir() if path.is_dir()]
     absent = [
-        (task, store.name, TaskId.parse(task).partition_of(store.changelog))
-        for task in names
+        (task, store.name, of.partition_of(store.changelog))
+        for task, of in sorted(found)
+        if of is not None and not of.is_global
         for store in spec.stores_of(task)
         if store.is_restorable and not store.is_undecided and (task, store.name) not in there
     ]

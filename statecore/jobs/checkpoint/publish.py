@@ -15,10 +15,9 @@ from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.last_checkpoint import made_since
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.in_progress_marker import InProgressMarker
-from statecore.jobs.pipeline.task_manifests import task_manifests
+from statecore.jobs.pipeline.task_manifests import task_manifests, tasks_to_publish
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.planning.plan import PartitionPlan
-from statecore.jobs.planning.selection import tasks_to_publish
 from statecore.repository.head import Origin
 from statecore.repository.manifest import ReadPosition, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -16,6 +16,7 @@ from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.version_tasks import VersionResult
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
+from statecore.jobs.planning.selection import select_stores
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     StoredDatabase,
@@ -24,6 +25,7 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskManifest,
 )
+from statecore.spec.model import ApplicationSpec
 
 
 def task_manifests(
@@ -61,6 +63,21 @@ def task_manifests(
         )
         tasks[key[0]].append(replace(store, base_snapshot=None if below is None or base is None else base.name))
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
+
+
+def tasks_to_publish(
+    spec: ApplicationSpec, built: Collection[str], published: Mapping[str, TaskManifest]
+) -> frozenset[str]:
+    """All tasks of an application: the ``built`` ones, which have every store that can be restored, and ``published``
+    ones with a declared store that only a backup publishes, such as one that a processor fills.
+    """
+    restorable = {store.name for store in select_stores(spec)}
+
+    def is_of_backup(store: str) -> bool:
+        return store not in restorable and spec.store(store) is not None
+
+    kept = {task for task, found in published.items() if any(is_of_backup(one.store) for one in found.stores)}
+    return frozenset(built) | kept
 
 
 def _stored(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.repository.manifest import TaskManifest
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.statedir.store_places import suggest_names
 from statecore.words import number_of
@@ -95,20 +94,6 @@ def select_stores(
             action="Declare the stores below 'subtopologies'; `statecore discover` writes them.",
         )
     return wanted
-
-
-def tasks_to_publish(
-    spec: ApplicationSpec, built: Collection[str], published: Mapping[str, TaskManifest]
-) -> frozenset[str]:
-    """All tasks of an application: those of which every store that can be restored was built, and ``published`` ones
-    with a declared store that only a backup has, as one that a processor fills."""
-    restorable = {store.name for store in select_stores(spec)}
-
-    def is_of_backup(store: str) -> bool:
-        return store not in restorable and spec.store(store) is not None
-
-    kept = {task for task, found in published.items() if any(is_of_backup(one.store) for one in found.stores)}
-    return frozenset(built) | kept
 
 
 def refuse_undecided(spec: ApplicationSpec, stores: Sequence[StoreSpec]) -> None:

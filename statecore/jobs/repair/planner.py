@@ -10,7 +10,14 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart
 from statecore.doctor.repair_actions import why_not_repairable
-from statecore.doctor.repair_plan import Rebuild, RepairPlan, is_rebuildable, plan_repairs, without_older
+from statecore.doctor.repair_plan import (
+    Rebuild,
+    RepairPlan,
+    is_rebuildable,
+    plan_repairs,
+    restore_remedy,
+    without_older,
+)
 from statecore.errors import Corrupted
 from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
@@ -93,8 +100,8 @@ class RepairPlanner:
         for finding in findings:
             documents.append(document := finding.to_json())
             if finding.repair is not Repair.REBUILD:
-                continue
-            if declared is None:
+                document["remedy"] += restore_remedy(finding)
+            elif declared is None:
                 document["remedy"] += f" {_GIVE_SPEC}"
             elif not is_rebuildable(declared, finding.task, finding.store):
                 document["remedy"] += f" {_DECLARE_STORE}"

@@ -17,7 +17,7 @@ from statecore.jobs.planning.estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan, staging_base
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.local_build import build_locally, staged_runs
-from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of
+from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of, renumbered_notes
 from statecore.jobs.restore.planned_restore import PlannedRestore, refuse_preview
 from statecore.jobs.restore.resume import placed_report, report_of
 from statecore.jobs.restore.sinks import Images, Sink, are_apart
@@ -38,6 +38,7 @@ class PlaceSink(Sink):
     def preview(self, planned: PlannedRestore) -> Iterator[str]:
         request = self._job.context.request
         yield from placement_notes_of(planned, self._job.spec, self._directory)
+        yield from renumbered_notes(planned, self._job.spec, self._directory)
         if planned.disk is not None:
             yield from disk_warnings(self._directory, request.staging_dir, planned.disk)
         yield self._directory.owner_note()
@@ -62,6 +63,7 @@ class PlaceSink(Sink):
             self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keep_replaced else ()
         )
         notes = placement_of(planned, self._job.context, resumes=self._resumes).notes
+        notes += renumbered_notes(planned, self._job.spec, self._directory)
         if planned.disk is not None:
             notes += ensured_room(self._directory, self._job.context.request.staging_dir, planned.disk)
         return notes

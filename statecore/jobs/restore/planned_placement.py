@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from statecore.discover.contradicted_kinds import contradiction_error
+from statecore.formats.task_id import TaskId
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.pipeline import staging
@@ -17,6 +18,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.placement_plan import PlacementPlan, placement_notes, plan_placement
 from statecore.statedir.placement_stores import SiblingStore, StoreImage, siblings_of
 from statecore.statedir.state_directory import StateDirectory
+from statecore.words import WARNING, shortened_list
 
 
 def check_kinds(
@@ -50,6 +52,24 @@ def placement_of(
         plan_id=plan.plan_id,
         resumes=resumes,
     )
+
+
+def renumbered_notes(planned: PlannedRestore, spec: ApplicationSpec, directory: StateDirectory) -> list[str]:
+    """Warnings about stores that the directory has in a subtopology for which the spec does not declare them."""
+    declared = {
+        part.store: TaskId.parse(part.task).subtopology for part in planned.plan.partitions if not part.is_global
+    }
+    elsewhere: dict[str, list[str]] = {}
+    for task in directory.task_directories():
+        for found in directory.stores(task):
+            if found.databases and declared.get(found.store, at := TaskId.parse(task).subtopology) != at:
+                elsewhere.setdefault(found.store, []).append(task)
+    return [
+        f"{WARNING}Store {store} exists in {shortened_list(tasks, 5)}, and {spec.source} declares it in subtopology "
+        f"{declared[store]}. Unless the topology has changed, correct the spec: Kafka Streams would not use the tasks "
+        "of this restore."
+        for store, tasks in elsewhere.items()
+    ]
 
 
 def placement_notes_of(planned: PlannedRestore, spec: ApplicationSpec, directory: StateDirectory) -> list[str]:

@@ -10,9 +10,8 @@ from typing import Any
 from statecore.errors import Fenced
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.pipeline.task_manifests import task_manifests
+from statecore.jobs.pipeline.task_manifests import task_manifests, tasks_to_publish
 from statecore.jobs.planning.frozen_plan import FrozenPlan, request_name
-from statecore.jobs.planning.selection import tasks_to_publish
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.request import NOTHING
