@@ -60,6 +60,7 @@ def page() -> str:
         "| `Misused` | `option-missing`, `options-conflict` | 2 | The same, of options that depend on each other. |",
         "| `Interrupted` | `interrupted` | 130 | Ctrl-C (SIGINT) ended the command. |",
         "| `Terminated` | `terminated` | 143 | SIGTERM ended the command. |",
+        "| | | 141 | The reader of its output has exited, as `head` does. |",
         "\n`standby` is a service, which a signal stops: it closes its copies, and ends with 0, or with the worst",
         "exit code of a task in its last round ([its page](standby.md#as-a-service)). A second signal ends it at",
         "once, with 130 or 143.",

@@ -142,7 +142,7 @@ def check_names(
         raise Invalid(
             " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),
             code="parameter-unknown",
-            action="Correct the name in the run's conf; nothing was changed.",
+            action=f"Correct the name in the run's conf; nothing was changed. It has: {', '.join(sorted(known))}.",
             parameters=unknown,
         )
 
@@ -214,7 +214,7 @@ def _check_stores(spec: ApplicationSpec, stores: list[str], *, several: bool) ->
     if missing and not several:
         raise NotFound(
             f"The application {spec.application_id} has no store {', '.join(missing)}.",
-            code="store-not-found",
+            code="store-not-declared",
             action=f"Name stores of its spec: {', '.join(sorted(_names(spec)))}.",
             application_id=spec.application_id,
             stores=missing,
@@ -227,7 +227,7 @@ def _check_found(stores: list[str], entries: list[dict[str, Any]]) -> None:
     if missing:
         raise NotFound(
             f"None of the applications has a store {', '.join(missing)}.",
-            code="store-not-found",
+            code="store-not-declared",
             action="Correct the parameter stores, or leave it empty for all stores.",
             stores=missing,
         )

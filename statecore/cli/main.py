@@ -3,7 +3,7 @@
 Results are printed on stdout, messages on stderr. With ``--json`` stdout has exactly one JSON document, the result or
 the error, also for a wrong command line. Exit codes: 0 done, 2 wrong command line, 10 to 15 by the kind of error
 (:mod:`statecore.errors`), 20 to 22 by the doctor's findings, 30 to 32 by what ``diff`` found, 1 a defect of this
-program, 130 interrupted, 143 terminated.
+program, 130 interrupted, 141 the reader of stdout has exited, 143 terminated.
 
 A command is one module with ``add_arguments`` and ``run``. Only the module of the command is imported, and it imports
 Spark, Kafka and Arrow only when it needs them, so that ``statecore --help`` is quick.
@@ -117,8 +117,9 @@ repo compact act at once; with --plan they show what they would do.
 
 Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by
 another, 12 corrupted, 13 invalid request, 14 not found, 15 not enough room,
-1 a defect, 130 interrupted, 143 terminated; doctor and repair: 20 warnings,
-21 errors, 22 loss of data; diff: 30 to 32.
+1 a defect, 130 interrupted, 141 the reader of its output is gone,
+143 terminated; doctor and repair: 20 warnings, 21 errors, 22 loss of data;
+diff: 30 to 32.
 """
 
 
@@ -154,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             # The reader of stdout has exited; redirect it, so that the interpreter does not flush into it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return 1
+            return 128 + signal.SIGPIPE
         except Exception as error:
             lacking = explained(error) if isinstance(error, ModuleNotFoundError) else None
             if lacking is not None:

@@ -147,11 +147,7 @@ def diagnose_directory(
         found = _with_contradictions(directory, spec, seen, stores, found)
     undecided: Sequence[str] = ()
     if topics is not None:
-        path = directory.path
-        inspection = Inspection(
-            directory.application_id, path, reading.holder, not scan, seen, reading.offset_files, tuple(beyond)
-        )
-        more, undecided = topics(inspection)
+        more, undecided = topics(_inspection(reading, seen, beyond, estimated=not scan))
         found += more
     return Diagnosis(
         directory.application_id,
@@ -234,13 +230,12 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
         for store in reading.stores
     ]
     store_counts = Counter(place.task for place in reading.places)
-    whole_tasks = {task for task in reading.tasks if task and len(by_task.get(task, ())) == store_counts[task]}
     for name, task in reading.tasks.items():
         of_task = by_task.get(name, [])
         stores = [one for one in of_task if one.kind is not StoreKind.CUSTOM and _backup(one, of_task) is None]
-        if name in whole_tasks and (stores or reading.holder is None):
+        if name in reading.whole_tasks and (stores or reading.holder is None):
             beyond += [*check_task_files(task, stores, context), *check_half_migrated(task, stores, context)]
-        if name in whole_tasks or not name:
+        if name in reading.whole_tasks or not name:
             beyond += check_stray_files(task, stores, context)
     if reading.spec is not None:
         beyond += check_transactional(reading.spec, reading.stores, context)
@@ -322,6 +317,20 @@ def inspect(
         directory.application_id, guarantee, spec=spec, now_ms=reading.read_at_ms, transactional=reading.transactional
     )
     seen, beyond = run_checks(reading, context)
+    return _inspection(reading, seen, beyond, estimated=estimate)
+
+
+def _inspection(
+    reading: DirectoryReading, stores: tuple[StoreView, ...], beyond: Sequence[Finding], *, estimated: bool
+) -> Inspection:
+    directory = reading.directory
     return Inspection(
-        directory.application_id, directory.path, reading.holder, estimate, seen, reading.offset_files, tuple(beyond)
+        directory.application_id,
+        directory.path,
+        reading.holder,
+        estimated,
+        stores,
+        reading.offset_files,
+        tuple(beyond),
+        reading.whole_tasks,
     )

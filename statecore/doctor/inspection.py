@@ -263,6 +263,7 @@ class Inspection:
         holder: the process that has it in use, or ``None``.
         estimated: whether rows are RocksDB's estimate instead of a count.
         findings: findings beyond single stores.
+        whole_tasks: tasks of which all stores were inspected, also those without a store.
     """
 
     application_id: str
@@ -272,6 +273,7 @@ class Inspection:
     stores: tuple[StoreView, ...]
     offset_files: tuple[KnownFile, ...]
     findings: tuple[Finding, ...]
+    whole_tasks: frozenset[str]
 
     @property
     def layouts(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -81,6 +82,13 @@ class DirectoryReading:
     journal: str
     job_leftovers: tuple[str, ...]
     read_at_ms: int
+
+    @property
+    def whole_tasks(self) -> frozenset[str]:
+        """Tasks of which all stores were inspected, also those without a store."""
+        every = Counter(place.task for place in self.places)
+        read = Counter(store.task for store in self.stores)
+        return frozenset(task for task in self.tasks if task and read[task] == every[task])
 
     @property
     def transactional(self) -> bool:

@@ -136,32 +136,36 @@ def inspect_topics(
 ) -> TopicsInspection:
     """Compare the offsets of a directory with the topics."""
     stores = logged_store_offsets(inspection, spec)
+    absent = [] if spec is None else _absent_stores(inspection, spec)
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
-        answers = query_brokers(cluster, inspection.application_id, stores)
+        answers = query_brokers(cluster, inspection.application_id, stores, [partition for *_, partition in absent])
         alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
         logs = _Logs(reader, answers, guarantee, ReadLimits(time.monotonic() + patience), int(clock() * 1000))
         found = _compare(stores, logs)
         if alone:
             found = blame_checkpoint_file(found, alone, _compare(alone, logs))
-        if spec is not None:
-            found += _absent_of_no_partition(cluster, inspection, spec)
+        found += _of_no_partition(absent, answers.topics)
     return TopicsInspection(tuple(found), tuple(logs.undecided))
 
 
-def _absent_of_no_partition(cluster: Cluster, inspection: Inspection, spec: ApplicationSpec) -> list[Finding]:
-    """Findings of declared stores without a directory in a task of a partition that their changelogs lack."""
+def _absent_stores(inspection: Inspection, spec: ApplicationSpec) -> list[tuple[str, str, TopicPartition]]:
+    """Task, store and changelog partition of declared stores that an inspected task does not have."""
     there = {(view.task, view.store) for view in inspection.stores}
-    found = [(path.name, TaskId.match(path.name)) for path in inspection.path.iterdir() if path.is_dir()]
-    absent = [
+    return [
         (task, store.name, of.partition_of(store.changelog))
-        for task, of in sorted(found)
-        if of is not None and not of.is_global
+        for task in sorted(inspection.whole_tasks)
+        if (of := TaskId.match(task)) is not None and not of.is_global
         for store in spec.stores_of(task)
         if store.is_restorable and not store.is_undecided and (task, store.name) not in there
     ]
-    topics = _described(cluster, {partition.topic for _, _, partition in absent})
+
+
+def _of_no_partition(
+    absent: Sequence[tuple[str, str, TopicPartition]], topics: Mapping[str, TopicDescription]
+) -> list[Finding]:
+    """Findings of absent stores whose changelog does not have the task's partition."""
     return [
         Finding(
             "partition-unknown",
@@ -189,9 +193,15 @@ def _compare(stores: Sequence[LoggedStoreOffsets], logs: _Logs) -> list[Finding]
     return found
 
 
-def query_brokers(cluster: Cluster, application_id: str, stores: Sequence[LoggedStoreOffsets]) -> BrokerAnswers:
-    """Ask the brokers about all topics that some stores name."""
-    topics = _described(cluster, {partition.topic for store in stores for partition in store.partitions})
+def query_brokers(
+    cluster: Cluster,
+    application_id: str,
+    stores: Sequence[LoggedStoreOffsets],
+    absent: Sequence[TopicPartition],
+) -> BrokerAnswers:
+    """Ask the brokers about all topics that some stores name, and those of ``absent`` stores."""
+    named = (partition for store in stores for partition in store.partitions)
+    topics = _described(cluster, {partition.topic for partition in (*named, *absent)})
     asked = existing_partitions(stores, topics)
     logs = cluster.log_offsets(asked)
     return BrokerAnswers(topics, logs, committed_offsets(cluster, application_id, source_partitions(stores, asked)))

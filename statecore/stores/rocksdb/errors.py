@@ -51,6 +51,8 @@ _LACKING = re.compile(
 _BLAMED = re.compile(r"\s+The file \S+ may be corrupted(?=\.|$)")
 """RocksDB blames the MANIFEST for any failure while it opens a database."""
 
+_DATA_FILE = re.compile(r"\b\d+\.(?:sst|blob|log)\b")
+
 KEEP_UNREADABLE = (
     "Keep the database, unless its SST files were deleted: its application reads it with RocksDB options "
     "(rocksdb.config.setter), one of which statecore does not support. See docs/rocksdb-options.md."
@@ -108,9 +110,11 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
     text = str(error).rstrip("\n").rstrip(".")  # some messages of RocksDB end with a line end
     following = FOLLOWING.search(text)
     kind, code, action = _meaning(path if following is None else Path(following[0]), text)
+    if _LACKING.search(text) or _DATA_FILE.search(text):
+        text = _BLAMED.sub("", text)
     what = f"{doing} {path} failed: {FOLLOWING.sub(lambda _: str(path), text)}."
     if _LACKING.search(text):
-        return not_readable_here(_BLAMED.sub("", what), path)
+        return not_readable_here(what, path)
     return kind(what, code=code, action=action, store_path=str(path))
 
 

@@ -109,7 +109,7 @@ def test_named_stores_go_to_the_applications_that_have_them() -> None:
 
 @pytest.mark.parametrize("applications", [[spec("a", ("x",))], [spec("a", ("x",)), spec("b", ("y",))]])
 def test_an_unknown_store_is_refused(applications: list[Any]) -> None:
-    with raises(NotFound, "store-not-found", stores=["nope"]):
+    with raises(NotFound, "store-not-declared", stores=["nope"]):
         restore_requests(params(*applications, stores=["x", "nope"]))
 
 
@@ -138,7 +138,7 @@ def test_no_directory_is_left_out_because_of_named_stores(tmp_path: Path) -> Non
     file = tmp_path / "stores.yaml"
     file.write_text(json.dumps(spec("a", ("x",))))
     place = {"spec_path": str(file), "state_dir": "/srv/a"}
-    with raises(NotFound, "store-not-found", application_id="a"):
+    with raises(NotFound, "store-not-declared", application_id="a"):
         restore_requests({**params(spec("b", ("y",)), stores=["y"]), "directories": [place]})
 
 

@@ -65,7 +65,7 @@ def test_a_spec_is_mended_when_any_dag_can_read_it(tmp_path: Path) -> None:
     with pytest.raises(JobRefused):
         run(str(file), stores=["no-such-store"])
     run(str(file), dag="snapshot_state")
-    assert shown(tmp_path) == {"orders": "store-not-found"}, "which is about the parameters of that Dag"
+    assert shown(tmp_path) == {"orders": "store-not-declared"}, "which is about the parameters of that Dag"
 
 
 def test_an_application_that_is_named_twice_is_not_the_one_that_is_wrong(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_an_application_that_is_named_twice_is_not_the_one_that_is_wrong(tmp_pat
 def test_a_store_that_an_application_does_not_have_is_shown_there(tmp_path: Path) -> None:
     with pytest.raises(JobRefused):
         run(json.dumps(spec()), stores=["no-such-store"])
-    assert shown(tmp_path) == {"orders": "store-not-found"}
+    assert shown(tmp_path) == {"orders": "store-not-declared"}
 
 
 def test_what_is_only_planned_and_what_is_wrong_with_the_run_is_shown_nowhere(tmp_path: Path) -> None:
@@ -93,4 +93,4 @@ def test_a_possible_checkpoint_clears_no_failure_of_a_restore(tmp_path: Path) ->
     with pytest.raises(JobRefused):
         run(json.dumps(spec()), stores=["no-such-store"])
     refusals.delete(tmp_path / "reports", {"orders"})
-    assert shown(tmp_path) == {"orders": "store-not-found"}
+    assert shown(tmp_path) == {"orders": "store-not-declared"}

@@ -256,6 +256,21 @@ def test_a_segment_that_is_gone_is_found_by_the_records_of_its_time(
     assert seen == found
 
 
+def test_only_inspected_tasks_are_said_to_be_of_no_partition(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    spec = read_spec(
+        "application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        "subtopologies: {0: {stores: {s: {kind: key-value}}}}\n"
+    )
+    written(tmp_path)
+    (tmp_path / "app/0_7").mkdir()
+    (tmp_path / "app/0_8").mkdir()
+    brokers.add(TOPIC, [part(WHOLE)])
+    for tasks, absent in (([], ["0_7", "0_8"]), (["0_0"], []), (["0_8"], ["0_8"])):
+        inspection = inspect(StateDirectory(tmp_path, "app"), spec=spec, tasks=tasks)
+        found = inspect_topics(inspection, brokers.address, spec=spec, timeout=60.0, clock=lambda: NOW).findings
+        assert [(one.code, one.task) for one in found] == [("partition-unknown", task) for task in absent]
+
+
 def test_rows_ahead_of_the_offset_are_of_the_same_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     """As they are where offsets were lowered."""
     written(tmp_path)

@@ -107,11 +107,19 @@ def test_only_what_is_understood_as_damage_is_corrupted(tmp_path: Path, said: st
     assert type(error) is kind
     assert ERROR_CODES[error.code][0] is kind
     assert str(tmp_path) in error.what
-    assert said.rstrip(".") in error.what
+    assert said.partition("  The file")[0] in error.what
     assert error.action
     assert ("Rebuild" in error.action) == (kind is Corrupted)
     gone = translate(tmp_path / "gone", "Opening", Exception(said))
     assert (type(gone) is NotFound) == ("No such file" in said)
+
+
+def test_only_a_damaged_manifest_is_named_as_such(tmp_path: Path) -> None:
+    blamed = "  The file MANIFEST-000005 may be corrupted."
+    cut = "Corruption: file is too short (5 bytes) to be an sstable: 000009.sst"
+    manifest = "Corruption: no log_file_number entry in MANIFEST"
+    assert "MANIFEST-000005" not in translate(tmp_path, "Opening", Exception(cut + blamed)).what
+    assert "MANIFEST-000005" in translate(tmp_path, "Opening", Exception(manifest + blamed)).what
 
 
 def test_a_file_found_at_the_second_check_is_not_missing(tmp_path: Path) -> None:
