@@ -231,6 +231,7 @@ def test_tasks_of_a_killed_member_go_to_the_best_copies_and_a_new_member_warms_u
     assert third.keys() == c.given.keys()
 
 
+@pytest.mark.full
 def test_restarts_with_static_ids_move_nothing_until_one_comes_back_with_an_empty_disk(fleet: Fleet) -> None:
     """Also what the broker does: it hands a static member its old tasks and tells the others nothing."""
 

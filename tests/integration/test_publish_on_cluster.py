@@ -206,6 +206,7 @@ def command_lines() -> list[str]:
     return lines
 
 
+@pytest.mark.full
 def test_an_executor_that_dies_in_the_middle_changes_nothing_of_the_snapshot(
     spark_cluster: SparkCluster,
     broker: Broker,

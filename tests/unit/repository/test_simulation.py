@@ -146,7 +146,7 @@ _OWN, _SWAP = Publication._published_by_request, SimulatedPointers.swap
         ("statecore.repository.conflicts.Conflicts.refuse", _not_refusing),
         ("statecore.repository.conflicts.Conflicts._refuse_older_stores", _not_refusing),
         ("statecore.repository.conflicts.Conflicts.rebased", _as_it_was_made),
-        ("statecore.repository.rebase._rebased", taken_for_expired),
+        pytest.param("statecore.repository.rebase._rebased", taken_for_expired, marks=pytest.mark.full),
         ("statecore.repository.rebase._tail", _above_anything),
         ("statecore.repository.rebase._index_of", _at_the_first),
         ("statecore.repository.rebase._is_ahead", _never_ahead),

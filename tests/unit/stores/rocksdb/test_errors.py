@@ -206,7 +206,7 @@ def opened_to_be_read(path: Path) -> int:
         return count
 
 
-@pytest.mark.parametrize("least", [1, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("least", [pytest.param(1, marks=pytest.mark.full), pytest.param(100, marks=pytest.mark.long)])
 def test_a_store_is_read_beside_its_writer(tmp_path: Path, least: int) -> None:
     """Files come and go all the time: every commit is flushed, and the store close and reopen now and then."""
     path = tmp_path / "db"
