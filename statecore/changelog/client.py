@@ -249,14 +249,12 @@ class BrokerClient:
                     self.refuse_if_final(error, node)
                     if isinstance(error, NameUnresolved):
                         unresolved[self.where(node)] = node
-                    tried[self.where(node)] = reason(error)
+                    if not isinstance(error, errors.KafkaTimeoutError):
+                        tried[self.where(node)] = reason(error)
+                    else:  # of the deadline, mostly: what was said before tells more
+                        tried.setdefault(self.where(node), "no answer in time")
                 except (OSError, ValueError, RuntimeError) as error:  # certificate files, a missing GSSAPI library
-                    raise Invalid(
-                        f"The connection to {self.where(node)} cannot be set up: {error}.",
-                        code="kafka-settings-invalid",
-                        action="Correct the kafka settings (certificates, TLS).",
-                        broker=self.where(node),
-                    ) from error
+                    raise self._not_set_up(node, error) from error
             if time.monotonic() + pause >= deadline:
                 if unresolved and unresolved.keys() == tried.keys():
                     raise self._unresolved(next(iter(unresolved.values())))
@@ -270,6 +268,25 @@ class BrokerClient:
                 )
             await self.sleep(pause)
             pause = min(2 * pause, 1.0)
+
+    def _not_set_up(self, node: Any, error: Exception) -> Invalid:
+        """The error for a connection that this machine cannot begin."""
+        from statecore.changelog.tls_files import tls_file_problem
+
+        problem = tls_file_problem(self._kafka) if "SSL" in str(self._kafka.get("security_protocol")) else None
+        if problem is not None:
+            what, action = f"{problem.setting}: {problem.what}", f"Correct {problem.setting} under kafka."
+        elif "GSSAPI" in str(error):
+            what, action = "Kerberos needs the Python package gssapi", "Install it on each machine: pip install gssapi."
+        else:
+            what, action = str(error), "Correct the kafka settings (certificates, TLS)."
+        return Invalid(
+            f"The connection to {self.where(node)} cannot be set up: {what.rstrip('.')}.",
+            code="kafka-settings-invalid",
+            action=action,
+            broker=self.where(node),
+            **({} if problem is None else {"settings": [problem.setting]}),
+        )
 
     def _unresolved(self, node: Any) -> Retryable:
         """The error for a name that has no address here: one that was given, or one that a broker advertises."""

@@ -12,6 +12,7 @@ it is imported late.
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import threading
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
+from urllib.parse import quote_plus
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -32,7 +34,11 @@ _PREFIX = "sasl_oauthbearer_"
 _ENDPOINT = f"{_PREFIX}token_endpoint_url"
 _ID, _SECRET = f"{_PREFIX}client_credentials_client_id", f"{_PREFIX}client_credentials_client_secret"
 _SCOPE = f"{_PREFIX}scope"
+_URLENCODED = f"{_PREFIX}header_urlencode"
 _PROVIDER = "sasl_oauth_token_provider"
+_LATER = (408, 425, 429)  # HTTP statuses of an endpoint that is there and asks for patience
+_LATER_CODES = ("server_error", "slow_down", "temporarily_unavailable", "too_many_requests")
+_WRONG_URL = (404, 405, 410)
 _USED_SHARE = 0.8
 _SECONDS = 300.0  # of a token whose life its endpoint does not state
 _TIMEOUT = 20.0
@@ -129,35 +135,77 @@ def _of_endpoint(kafka: Mapping[str, Any]) -> Any:
 
 
 def _client_credentials(kafka: Mapping[str, Any]) -> tuple[str, float]:
-    """A token by the client's own credentials."""
-    from authlib.common.errors import AuthlibBaseError
-    from authlib.integrations.requests_client import OAuth2Session
-    from requests.exceptions import RequestException
+    """A token by the client's own credentials, and when it expires."""
+    import requests
 
-    endpoint = kafka[_ENDPOINT]
+    endpoint, scope = kafka[_ENDPOINT], kafka.get(_SCOPE)
+    form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
+    client = [str(kafka[_ID]), str(kafka[_SECRET])]
+    if str(kafka.get(_URLENCODED)).lower() == "true":  # as RFC 6749, 2.3.1 has it, and Kafka's client only on request
+        client = [quote_plus(text) for text in client]
     try:
-        with OAuth2Session(kafka[_ID], kafka[_SECRET], scope=kafka.get(_SCOPE)) as session:
-            answer = session.fetch_token(endpoint, grant_type="client_credentials", timeout=_TIMEOUT)
-            return str(answer["access_token"]), float(answer.get("expires_at") or time.time() + _SECONDS)
-    except RequestException as error:
-        raise Retryable(
-            f"The token endpoint {endpoint} did not answer: {_without(kafka, error)}.",
-            code="token-endpoint-unreachable",
-            action="Check the endpoint, and that this machine trusts its certificate (REQUESTS_CA_BUNDLE).",
-            endpoint=endpoint,
-        ) from None
-    except (AuthlibBaseError, KeyError, TypeError, ValueError) as error:
-        raise Invalid(
-            f"The token endpoint {endpoint} refused the client {kafka[_ID]}: {_without(kafka, error)}.",
-            code="token-refused",
-            action=f"Correct {_ID}, {_SECRET} and {_SCOPE} under kafka, or the client at the token endpoint.",
-            endpoint=endpoint,
-        ) from None
+        answer = requests.post(
+            endpoint,
+            data=form,
+            headers={"Accept": "application/json"},
+            auth=(client[0].encode(), client[1].encode()),
+            timeout=_TIMEOUT,
+            allow_redirects=False,  # one to http would show the answer to everybody
+        )
+    except requests.exceptions.RequestException as error:
+        raise _unreachable(endpoint, f"did not answer: {_without(kafka, str(error) or type(error).__name__)}") from None
+    try:
+        document = answer.json()
+    except ValueError:
+        document = None
+    fields = document if isinstance(document, dict) else {}
+    said = f"{answer.status_code} {answer.reason}".strip()
+    if code := fields.get("error"):
+        said = _without(kafka, " ".join(filter(None, [said, str(code), str(fields.get("error_description") or "")])))
+    if answer.ok and not fields.get("error") and answer.status_code < 300:
+        token = fields.get("access_token")
+        if not isinstance(token, str) or not token:
+            raise _unreachable(endpoint, f"has answered without a token ({said})")
+        return token, time.time() + _life(fields.get("expires_in"))
+    if answer.status_code in _LATER or answer.status_code >= 500 or code in _LATER_CODES:
+        raise _unreachable(endpoint, f"cannot answer now: {said}")
+    if answer.status_code in _WRONG_URL or 300 <= answer.status_code < 400:
+        raise _invalid(
+            f"The token endpoint {endpoint} answers {said}: it is not the address of a token endpoint.",
+            f"Correct {_ENDPOINT} under kafka.",
+            _ENDPOINT,
+        )
+    raise Invalid(
+        f"The token endpoint {endpoint} refused the client {kafka[_ID]}: {said}.",
+        code="token-refused",
+        action=f"Correct {_ID}, {_SECRET} and {_SCOPE} under kafka, or the client at the token endpoint.",
+        endpoint=endpoint,
+    )
 
 
-def _without(kafka: Mapping[str, Any], error: Exception) -> str:
-    """Text of an error without the secret."""
-    return (str(error) or type(error).__name__).replace(str(kafka[_SECRET]), "...").rstrip(".")
+def _life(seconds: Any) -> float:
+    """How long a token lives, in seconds, as its endpoint says."""
+    try:
+        return float(seconds)
+    except (TypeError, ValueError):
+        return _SECONDS
+
+
+def _unreachable(endpoint: str, what: str) -> Retryable:
+    return Retryable(
+        f"The token endpoint {endpoint} {what}.",
+        code="token-endpoint-unreachable",
+        action="Check the endpoint, its address and any proxy, and that this machine trusts its certificate "
+        "(REQUESTS_CA_BUNDLE).",
+        endpoint=endpoint,
+    )
+
+
+def _without(kafka: Mapping[str, Any], text: str) -> str:
+    """A text without the secret, nor the header that has it."""
+    secret = str(kafka[_SECRET])
+    basic = base64.b64encode(f"{kafka[_ID]}:{secret}".encode()).decode()
+    return text.replace(basic, "...").replace(secret, "...").rstrip(". :")
 
 
 def _msk_token(bootstrap_servers: str) -> tuple[str, float]:

@@ -15,7 +15,7 @@ from statecore.errors import Invalid
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "pipeline": ("cramjam", "llvmlite", "numba", "numpy", "pyarrow"),
-    "oauth": ("authlib", "requests"),
+    "oauth": ("requests",),
     "msk": ("aws_msk_iam_sasl_signer",),
     "s3": ("boto3", "botocore"),
     "spark": ("pyspark", "py4j"),

@@ -30,6 +30,7 @@ CLIENT_SETTINGS = frozenset(
         "sasl_oauth_token_provider",
         "sasl_oauthbearer_client_credentials_client_id",
         "sasl_oauthbearer_client_credentials_client_secret",
+        "sasl_oauthbearer_header_urlencode",
         "sasl_oauthbearer_scope",
         "sasl_oauthbearer_token_endpoint_url",
         "sasl_plain_password",

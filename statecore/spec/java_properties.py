@@ -201,6 +201,7 @@ class _Translation:
         self.client: dict[str, str] = {}
         self.secrets: dict[str, str] = {}
         self.problems: list[str] = []
+        self._left_out: list[str] = []
 
     def result(self) -> JavaConfiguration:
         self._refuse_stray_quotes()
@@ -223,7 +224,7 @@ class _Translation:
         guarantee, store_format, servers = self._guarantee(), self._format(), self._servers()
         self._raise_if_any()
         suppliers = self.properties.get("dsl.store.suppliers.class", "")
-        remarks = [f"{name} is left out" for name in _IGNORED if self._get(name)]
+        remarks = [*(f"{name} is left out" for name in _IGNORED if self._get(name)), *self._left_out]
         remarks += [
             f"{setting} is not written: set {variable} in the environment of each reader of the spec"
             for setting, variable in (
@@ -352,6 +353,13 @@ class _Translation:
             )
             return
         self.client |= {f"sasl_oauthbearer_{name}": value for name, value in given.items() if value}
+        if (self._get(f"{_OAUTH}header.urlencode") or "").strip().lower() == "true":
+            self.client["sasl_oauthbearer_header_urlencode"] = "true"
+        self._left_out += [
+            f"{name} of sasl.jaas.config is left out; a token provider can send it (sasl_oauth_token_provider)"
+            for name in options
+            if name.startswith("extension_")
+        ]
         self._secret("sasl_oauthbearer_client_credentials_client_secret", secret, CLIENT_SECRET_VARIABLE)
 
     def _ssl(self) -> None:

@@ -27,6 +27,9 @@ class TokenEndpoint(ThreadingHTTPServer):
         self.socket = context.wrap_socket(self.socket, server_side=True)
         self.lives: list[float] = [3600.0]
         self.status = 200
+        self.answer: tuple[int, str] | None = None
+        """Status and body of all answers, if they are not to be right."""
+        self.authorizations: list[str] = []
         self.bodies: list[str] = []
         """Bodies of the requests that came, in order."""
 
@@ -69,6 +72,16 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         self.server.bodies.append(body)
+        self.server.authorizations.append(self.headers.get("Authorization") or "")
+        if self.server.answer is not None:
+            status, text = self.server.answer
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            if 300 <= status < 400:
+                self.send_header("Location", self.server.url)
+            self.end_headers()
+            self.wfile.write(text.encode())
+            return
         known = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
         if self.server.status != 200:
             self._answer(self.server.status, {})

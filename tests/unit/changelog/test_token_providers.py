@@ -76,6 +76,54 @@ def test_an_endpoint_that_is_down_is_worth_another_try(endpoint: TokenEndpoint, 
         provider(endpoint, sasl_oauthbearer_token_endpoint_url=nowhere).token()
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "code"),
+    [
+        (401, "<html>no</html>", Invalid, "token-refused"),
+        (403, "", Invalid, "token-refused"),
+        (400, '{"error": "invalid_scope"}', Invalid, "token-refused"),
+        (200, '{"error": "invalid_client"}', Invalid, "token-refused"),
+        (404, "<html>nothing here</html>", Invalid, "kafka-settings-invalid"),
+        (307, "", Invalid, "kafka-settings-invalid"),
+        (429, '{"error": "too_many_requests"}', Retryable, "token-endpoint-unreachable"),
+        (400, '{"error": "temporarily_unavailable"}', Retryable, "token-endpoint-unreachable"),
+        (500, "", Retryable, "token-endpoint-unreachable"),
+        (200, "<html>Maintenance</html>", Retryable, "token-endpoint-unreachable"),
+        (200, "null", Retryable, "token-endpoint-unreachable"),
+        (200, "{}", Retryable, "token-endpoint-unreachable"),
+        (200, '{"access_token": null}', Retryable, "token-endpoint-unreachable"),
+    ],
+)
+def test_what_an_endpoint_answers_decides_whether_another_try_may_succeed(
+    endpoint: TokenEndpoint, status: int, body: str, kind: type[Exception], code: str
+) -> None:
+    endpoint.answer = status, body
+    with raises(kind, code):
+        provider(endpoint).token()
+    assert len(endpoint.bodies) == 1, "a redirect is not followed"
+
+
+def test_an_endpoint_that_repeats_the_secret_does_not_show_it(endpoint: TokenEndpoint) -> None:
+    provider(endpoint).token()
+    (sent,) = endpoint.authorizations
+    endpoint.answer = 401, f'{{"error": "invalid_client", "error_description": "{sent} and {SECRET}"}}'
+    with raises(Invalid, "token-refused") as caught:
+        provider(endpoint).token()
+    assert SECRET not in str(caught.value)
+    assert sent.partition(" ")[2] not in str(caught.value)
+
+
+@pytest.mark.parametrize(("encoded", "expected"), [(None, "a b:s+e/c&"), ("true", "a+b:s%2Be%2Fc%26")])
+def test_a_client_s_secret_is_encoded_only_on_request(
+    endpoint: TokenEndpoint, encoded: str | None, expected: str
+) -> None:
+    changes = {"client_credentials_client_id": "a b", "client_credentials_client_secret": "s+e/c&"}
+    settings = {f"sasl_oauthbearer_{name}": value for name, value in changes.items()}
+    with raises(Invalid, "token-refused"):
+        provider(endpoint, **settings, sasl_oauthbearer_header_urlencode=encoded).token()
+    assert base64.b64decode(endpoint.authorizations[0].partition(" ")[2]).decode() == expected
+
+
 def test_an_endpoint_without_tls_gets_no_secret(endpoint: TokenEndpoint) -> None:
     with raises(Invalid, "kafka-settings-invalid"):
         provider(endpoint, sasl_oauthbearer_token_endpoint_url=endpoint.url.replace("https", "http")).token()
