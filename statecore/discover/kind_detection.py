@@ -313,9 +313,9 @@ def _is_old_versions(value: bytes, far: int = _FAR_MS) -> bool:
         begins, size = struct.unpack_from(">qi", value, at)
         at += 12
         values += max(size, 0)
-        if size < -1 or not since <= begins <= until:
+        if size < -1 or not 0 <= begins <= until:
             return False
-        if begins == since:
+        if begins == since:  # the last one, and the oldest but where Kafka Streams has put a late record wrongly
             return bool(at + values == len(value))
     return False
 

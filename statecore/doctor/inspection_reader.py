@@ -55,6 +55,7 @@ from statecore.statedir.task_layout import (
 )
 from statecore.statedir.work_directory import entry_of
 from statecore.stores.lock_holder import Holder
+from statecore.stores.rocksdb.directory import has_database
 
 
 @dataclass(frozen=True)
@@ -353,8 +354,15 @@ def _inspect_store(
 
 
 def _foreign(place: StorePlace) -> tuple[str, ...]:
-    """Names in a directory without a database that no RocksDB store has, other than emptied segments."""
-    return tuple(name for name in foreign_files(place.path) if segment_start(name, place.store) is None)
+    """Names in a directory without a database that no RocksDB store has, other than emptied segments.
+
+    A database in the place of a file is the store itself, moved or copied into its own directory.
+    """
+    return tuple(
+        name
+        for name in foreign_files(place.path)
+        if segment_start(name, place.store) is None and not has_database(place.path / name)
+    )
 
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:

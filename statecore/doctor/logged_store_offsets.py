@@ -107,13 +107,13 @@ class LoggedStoreOffsets:
         return sorted(self.offsets)
 
     def is_source(self, topic: str) -> bool:
-        """Whether a topic is an input of the application: as declared, else one that is no store's changelog by name.
+        """Whether a topic is an input of the application: as declared; without a spec, if it is no store's by name.
 
         A copied store has an offset of the original's changelog.
         """
         if self.is_global or topic == self.default_changelog:
             return False
-        return topic == self.declared or topic not in self.changelogs
+        return topic == self.declared or (not self.declared and topic not in self.changelogs)
 
 
 def logged_store_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) -> list[LoggedStoreOffsets]:

@@ -24,7 +24,8 @@ One database holds both; a segment is a prefix of its keys (``LogicalKeyValueSeg
 A version is in the segment of its ``validTo``: segment id = validTo / interval. It ends where the next one of its row
 begins. Between two rows of a key, and after the newest without a latest value, the key is deleted; that tombstone is
 not stored. A tombstone that is alone, as in the second example, is stored with ``validTo`` equal to ``validFrom``: its
-end is not stored.
+end is not stored. After a restart Kafka Streams 4.3 and 4.4 may put a late record before a version that is newer; that
+one ends the row, and is never found again.
 
 The changelog has the plain key and value, and ``validFrom`` as the record's timestamp; a null value is a tombstone. The
 rows of a key depend on all its records and on stream time (:mod:`statecore.images.versions`).
@@ -94,8 +95,10 @@ class VersionedFormat(RowFormat):
             size, whole_size = numbers(data, places + 8, value_ends, 4)
             size = np.where(size < 0, -1, size)
             places = places + _VERSION_BYTES
-            lone = (valid_from == first[rows]) & (valid_from == oldest[rows]) & (size < 0)
-            bad = ~whole | ~whole_size | (valid_from < oldest[rows]) | ((valid_from >= valid_to) & ~lone)
+            last = valid_from == oldest[rows]
+            is_first = len(rounds) == 1
+            shown_late = last & ((valid_from == first[rows]) & (size < 0) if is_first else True)
+            bad = ~whole | ~whole_size | (valid_from < 0) | ((valid_from >= valid_to) & ~shown_late)
             value_ends = value_ends - np.maximum(size, 0)
             bad |= value_ends < places
             broken = np.zeros(len(values), bool)
@@ -103,7 +106,6 @@ class VersionedFormat(RowFormat):
             require(kind, broken, "has versions that end too early or are out of order")
             found.append((rows, valid_from, valid_to, value_ends, size))
             rounds.append(np.full(len(rows), len(rounds), np.int64))
-            last = valid_from == oldest[rows]
             broken[rows[last & (value_ends != places)]] = True
             require(kind, broken, "has bytes that belong to no version")
             rows, valid_to = rows[~last], valid_from[~last]

@@ -71,6 +71,8 @@ class StoreDirectory:
 
         There are none before Kafka Streams has created one. Raises ``Invalid`` without read access.
         """
+        if not self.segmented and not has_database(self.path):
+            return ()  # a directory in it is no segment: the store was copied into itself
         return tuple(databases_of(self.path))
 
     @property

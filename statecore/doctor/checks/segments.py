@@ -9,6 +9,7 @@ from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
+from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import is_topic_name
@@ -20,6 +21,8 @@ def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> l
     """Check the segments of one store of one task, unless it is in use."""
     if not store.segmented or store.in_use:
         return []
+    if context.spec is not None and (store.declared is None or _is_plain(store.declared.kind)):
+        return []  # Kafka Streams does not open it; check_declarations says what the directory is
     if not store.databases:
         return _without_segments(store, task, context)
     found = [_stray(store, context)] if store.strays else []
@@ -27,6 +30,10 @@ def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> l
     if store.kind.manages_offsets:
         found += [*_disagreeing(store, context), *_misplaced(store)]
     return found
+
+
+def _is_plain(kind: StoreKind) -> bool:
+    return kind is not StoreKind.UNKNOWN and not kind.is_segmented
 
 
 def _stray(store: StoreView, context: CheckContext) -> Finding:
@@ -89,13 +96,18 @@ def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
         text += f", none in {_names(lacking)}" if lacking else ""
         open_ = any(one.status not in (None, STATUS_CLOSED) for one in store.databases)
         severity = context.severity(Severity.LOSS, Severity.ERROR if open_ else Severity.LOSS)
+        newest = [offset for one in store.databases if (offset := one.offsets.get(partition)) is not None][-1]
+        if newest == min(at) and not lacking:
+            severity, then = Severity.WARNING, "a start reads these records again"
+        else:
+            then = "the others may miss updates for ever: restore it"
         found.append(
             store_finding(
                 store,
                 "segments-disagree",
                 severity,
                 f"its segments disagree about {partition}: {text}; Kafka Streams uses the newest segment's offset, so "
-                "the others may miss updates for ever: restore it",
+                + then,
                 partition=partition,
                 repair=Repair.LOWER_OFFSETS if context.is_at_least_once and not lacking else Repair.REBUILD,
                 offsets={str(offset): names for offset, names in sorted(at.items())},

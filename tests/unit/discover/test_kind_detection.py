@@ -93,6 +93,17 @@ def test_a_key_value_store_with_one_key_like_a_versioned_one_stays_key_value(tmp
     assert kind_of(tmp_path) is StoreKind.KEY_VALUE
 
 
+def test_a_late_record_after_a_restart_does_not_make_a_versioned_store_another(tmp_path):
+    head = (0x1A2297BB1C0).to_bytes(8) + (0x1A2297B5727).to_bytes(8)
+    entries = (0x1A2297A379A).to_bytes(8) + (4).to_bytes(4) + (0x1A2297B5727).to_bytes(8) + (5).to_bytes(4)
+    rows = [
+        ((29933205).to_bytes(8) + b"0-12", head + entries + b"newerlate"),
+        (b"\xff" * 8 + b"0-12", (0x1A2297BB1C0).to_bytes(8) + b"latest value"),
+    ]
+    write_database(tmp_path / "app/0_0/rocksdb/s", {"default": rows, "offsets": offsets("t", 0, 1)})
+    assert kind_of(tmp_path) is StoreKind.VERSIONED_KEY_VALUE
+
+
 def test_the_segment_interval_of_a_versioned_store_is_in_its_rows(tmp_path):
     write_golden(tmp_path / "app", "versioned-key-value")
     assert look(tmp_path)[1].intervals == (60_000, 60_000)

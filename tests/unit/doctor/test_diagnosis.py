@@ -17,8 +17,10 @@ from tests.unit.doctor.diagnosing import (
     ALOS,
     EOS,
     ERROR,
+    LOSS,
     NOTE,
     SPEC,
+    WARNING,
     checkpoint,
     codes,
     diagnose,
@@ -56,6 +58,32 @@ def test_a_closed_directory_of_an_older_release_is_a_note(tmp_path, version):
     assert {one.code for one in found.findings} == {"older-release"}
     assert found.exit_code == 0
     assert diagnose(tmp_path, application, guarantee=EOS, release=RELEASES[version[:3]]).findings == ()
+
+
+def test_a_store_that_was_copied_into_itself_is_an_emptied_one(tmp_path):
+    path = plain(tmp_path)
+    spec = read_spec(SPEC.format(guarantee=EOS, stores="s: {kind: key-value}"))
+    path.rename(tmp_path / "moving")
+    path.mkdir()
+    (tmp_path / "moving").rename(path / "s")
+    assert codes(tmp_path, spec=spec) == {"offset-missing": ERROR}
+    plain(tmp_path, store="t")
+    assert set(codes(tmp_path)) == {"offset-missing"}
+
+
+def test_a_copy_in_the_place_of_a_store_with_segments_is_not_one(tmp_path):
+    path = plain(tmp_path)
+    shutil.copytree(path, tmp_path / "app/0_0/s")
+    spec = read_spec(SPEC.format(guarantee=EOS, stores="s: {kind: key-value}"))
+    assert not codes(tmp_path, spec=spec).keys() & {"segment-missing", "segment-stray"}
+    (tmp_path / "app/0_0/rocksdb.old/s").mkdir(parents=True)
+    assert "segment-stray" not in codes(tmp_path, spec=spec)
+
+
+@pytest.mark.parametrize(("offsets", "expected"), [((150, 100), WARNING), ((100, 150), LOSS)])
+def test_segments_that_disagree_lose_nothing_if_the_newest_is_behind(tmp_path, offsets, expected):
+    window(tmp_path, {600_000: (offsets[0], 0, 2), 900_000: (offsets[1], 0, 2)})
+    assert codes(tmp_path, guarantee=ALOS) == {"segments-disagree": expected}
 
 
 def test_a_store_of_this_library_is_well_open_and_closed(tmp_path):

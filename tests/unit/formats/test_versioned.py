@@ -96,6 +96,15 @@ def test_every_version_of_every_row_comes_once_oldest_first(
     assert [tuple(row.values()) for row in batch.to_pylist()] == [one for many in expected[skip:] for one in many]
 
 
+def test_a_late_record_that_kafka_streams_put_before_a_newer_version_after_a_restart() -> None:
+    head = (0x1A2297BB1C0).to_bytes(8) + (0x1A2297B5727).to_bytes(8)
+    entries = (0x1A2297A379A).to_bytes(8) + (4).to_bytes(4) + (0x1A2297B5727).to_bytes(8) + (5).to_bytes(4)
+    assert decode([((29933205).to_bytes(8) + b"0-12", head + entries + b"newer" + b"late")]) == [
+        (b"0-12", 0x1A2297B5727, 0x1A2297A379A, b"newer"),
+        (b"0-12", 0x1A2297A379A, 0x1A2297BB1C0, b"late"),
+    ]
+
+
 def test_a_row_of_very_many_versions() -> None:
     versions: list[Version] = [(time, b"%d" % time) for time in range(2000)]
     assert [row[3] for row in decode([encoded(0, b"k", 2000, versions)])] == [value for _, value in versions]
