@@ -94,6 +94,13 @@ COMPACTION_POINTS: tuple[str, ...] = (
 )
 """A compaction, before the publication; the middle ones once a batch of runs."""
 
+COLLECTION_POINTS: tuple[str, ...] = (
+    "collection.during-deletion",
+    "collection.after-head",
+    "collection.after-list",
+)
+"""A collection of garbage; the first after each thousand blobs."""
+
 CHANGE_POINTS: tuple[str, ...] = ("change.after-lock", "change.after-plan")
 """A migration, repair or promotion, before it copies something."""
 
@@ -170,6 +177,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *CHECKPOINT_POINTS,
     *RECONCILE_POINTS,
     *COMPACTION_POINTS,
+    *COLLECTION_POINTS,
     *FETCH_POINTS,
     *BACKUP_POINTS,
     *CHANGE_POINTS,

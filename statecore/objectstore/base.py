@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,6 +113,11 @@ class Blobs(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Delete a blob, if it exists. A concurrent reader gets all of it, or ``NotFound``."""
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """Delete up to a thousand blobs, if they exist. After an error some of them may be deleted."""
+        for name in names:
+            self.delete(name)
 
     @abstractmethod
     def local_path(self, name: str) -> Path | None:

@@ -16,7 +16,7 @@ which it recognises its own.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +36,8 @@ PART = 16 << 20
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 4
 _TOKEN = "statecore-put"
+_STATUS_OF_REFUSAL = {"AccessDenied": 403, "SlowDown": 503, "InternalError": 500}
+"""HTTP status for an error of one object in the answer to a request for many."""
 
 
 class S3Blobs(S3Requests, Blobs):
@@ -191,6 +193,25 @@ class S3Blobs(S3Requests, Blobs):
         key = self._location.key(checked_name(name))
         with self._translated("deleted", name):
             self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """See :meth:`Blobs.delete_all`: one request."""
+        from botocore.exceptions import ClientError
+
+        keys = [{"Key": self._location.key(checked_name(name))} for name in names]
+        if not keys:
+            return
+        with self._translated("deleted", names[0]):
+            try:
+                answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True})
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "NotImplemented":
+                    raise
+                super().delete_all(names)
+                return
+            for refused in answer.get("Errors", ())[:1]:
+                status = {"ResponseMetadata": {"HTTPStatusCode": _STATUS_OF_REFUSAL.get(refused["Code"], 500)}}
+                raise ClientError({"Error": refused, **status}, "DeleteObjects")
 
     def local_path(self, name: str) -> None:
         """See :meth:`Blobs.local_path`; always ``None``."""

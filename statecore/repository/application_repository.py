@@ -47,7 +47,7 @@ class ApplicationRepository:
     def __init__(self, repository: Repository, application_id: str) -> None:
         self.repository = repository
         self.application_id = application_id
-        self.names = Layout(application_id)  # names of the application's blobs and pointers
+        self.names = Layout(application_id)  # names of its blobs and pointers; new ones as the head last read asks
 
     @staticmethod
     def open(url: str, application_id: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:
@@ -73,6 +73,7 @@ class ApplicationRepository:
         if found is None:
             return None
         document = decoded_head(found.content, self.repository.descriptor.id, self.application_id, self.repair_command)
+        self.names = Layout(self.application_id, document.value.collection)
         return ReadHead(document.value, document.raw, found.version)
 
     def head(self) -> Head:
@@ -171,6 +172,7 @@ class ApplicationRepository:
         what = f"The manifest of snapshot {entry.snapshot}"
         where = {"snapshot": entry.snapshot, "repository": self.url, "blob": name}
         found = MANIFEST.read(verified_content(content, entry.sha256, what, self.fallback_advice, **where))
+        found.value.needs.check_readable(what)
         self.check_own(found.value)
         return found
 

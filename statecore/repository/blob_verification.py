@@ -21,6 +21,7 @@ from statecore.errors import Corrupted, NotFound
 from statecore.filesystem import file_sha256
 from statecore.objectstore.base import Blob, Blobs
 from statecore.objectstore.checksum import Checksum
+from statecore.repository.layout import hash_of
 from statecore.repository.manifest import Extent
 from statecore.system_errors import Cause, cause_of, system_error
 
@@ -45,7 +46,7 @@ def is_intact(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool
     """Whether a blob has the content it should have, without moving its bytes over the network."""
     whole = _is_whole(blobs, name, content, size)
     if not whole and isinstance(content, Path):
-        refuse_changed(content, size, name.rpartition("/")[2])
+        refuse_changed(content, size, hash_of(name))
     return whole
 
 
@@ -56,7 +57,7 @@ def _is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool
     if found.checksum is not None:
         return _checksum_of(content, found.checksum.part) == found.checksum
     path = blobs.local_path(name)
-    return path is None or _is_same(path, content) or _hash_of(path, 0, size) == name.rpartition("/")[2]
+    return path is None or _is_same(path, content) or _hash_of(path, 0, size) == hash_of(name)
 
 
 def refuse_changed(file: Path, size: int, digest: str) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from statecore.errors import Fenced
+from statecore.errors import Corrupted, Fenced, Retryable
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head import SnapshotEntry
 from statecore.repository.head_reader import HeadReader, HeadState
+from statecore.repository.layout import is_collected
 from statecore.repository.manifest import ReadPosition, TaskManifest, TaskManifestReference
-from statecore.repository.snapshot_composition import stores_behind
+from statecore.repository.snapshot_composition import WrittenTaskManifest, stores_behind
 from statecore.repository.task_manifest_validation import check_consistent
+from statecore.words import number_of
 
 Rebase = Callable[[TaskManifest, TaskManifest], TaskManifest | None]
 """Combines the task manifest of a job with that of the newest snapshot; ``None`` where the newest snapshot has all of
@@ -93,6 +97,40 @@ class Conflicts:
                 f"another job has published {', '.join(theirs[:5])} since", reason="tasks-published", tasks=theirs
             )
 
+    def refuse_collected(self, current: HeadState, written: Sequence[WrittenTaskManifest]) -> None:
+        """Refuse to name blobs that a collection may delete: old ones that the head does not reach.
+
+        Only then is what a head once does not reach, and what is older than its last collection, garbage for ever.
+        """
+        if current.head is None:
+            return
+        head = current.head.head
+        late = {blob for one in written for blob in _blobs(one.manifest) if is_collected(blob, head.collection)}
+        late -= {blob for one in written if one.before is not None for blob in _blobs(one.before.manifest)}
+        for entry in head.snapshots:
+            if not late:
+                return
+            with suppress(Corrupted):
+                late -= self._named_by(entry, {one.manifest.task for one in written})
+        if late:
+            raise Retryable(
+                f"{number_of(len(late), 'blob')} that this job uploaded may be deleted already: the repository was "
+                "collected twice while it ran.",
+                code="upload-collected",
+                action="Run it again, which uploads them anew. If that happens often, give statecore repo prune a "
+                "--min-age above the time of the longest job.",
+                application_id=self._app_repository.application_id,
+                repository=self._app_repository.url,
+                blobs=sorted(late)[:5],
+            )
+
+    def _named_by(self, entry: SnapshotEntry, tasks: Collection[str]) -> set[str]:
+        """Blobs that a snapshot names for some tasks."""
+        manifest = self._app_repository.manifest(entry).value
+        references = [one for one in manifest.task_manifests if one.task in tasks]
+        read = self._reader.task_manifests(references).values()
+        return {blob for one in read for blob in _blobs(one.manifest)}
+
     def rebased(self, current: HeadState, request: PublicationRequest) -> list[TaskManifest]:
         """The job's task manifests based on the newest snapshot, without those that it has already."""
         there = self._reader.task_manifests(
@@ -149,6 +187,10 @@ class Conflicts:
 
 def _identities(task_manifest: TaskManifest) -> dict[str, str]:
     return {store.store: store.identity for store in task_manifest.stores}
+
+
+def _blobs(task_manifest: TaskManifest) -> set[str]:
+    return {extent.blob for store in task_manifest.stores for _, extent in store.extents}
 
 
 def _hash(reference: TaskManifestReference | None) -> str | None:

@@ -13,6 +13,7 @@ from statecore.errors import Invalid, NotFound
 from statecore.images.model import StoreDigest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
+from statecore.repository.manifest import VERSION
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class SavedDigest:
 
 
 _DOCUMENT = DocumentType(
-    "content of a store", 0, SavedDigest, "The next verification computes it again.", is_open=True, is_sealed=True
+    "content of a store", VERSION, SavedDigest, "The next verification computes it again.", is_open=True, is_sealed=True
 )
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from statecore.documents import Document, DocumentType, encode_json, preserve_unknown
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import VERSION
+from statecore.repository.needs import NO_NEEDS, Needs
 
 
 class Origin(StrEnum):
@@ -45,6 +46,23 @@ class SnapshotEntry:
 
 
 @dataclass(frozen=True)
+class Retention:
+    """Which snapshots a new head keeps besides pinned ones (:mod:`statecore.repository.retention`)."""
+
+    last: int = 12  # the newest
+    hourly: int = 24  # hours that have a snapshot, of each of which the newest is kept
+    daily: int = 7
+    weekly: int = 4
+    monthly: int = 0
+    yearly: int = 0
+    within_ms: int = 0  # all that are at most this much older than the newest
+
+    @property
+    def keeps_nothing(self) -> bool:
+        return not any((self.last, self.hourly, self.daily, self.weekly, self.monthly, self.yearly, self.within_ms))
+
+
+@dataclass(frozen=True)
 class Head:
     """The content of a head."""
 
@@ -53,6 +71,10 @@ class Head:
     epoch: int  # jobs that publish under an older one are fenced
     generation: int  # number of swaps
     snapshots: tuple[SnapshotEntry, ...]  # published snapshots, newest first
+    collection: int = 0  # number of collections of garbage begun; the names of new blobs end with it
+    collection_began_ms: int = 0  # when it was raised, by the object store's clock, in ms since the epoch
+    keep: Retention = Retention()  # which snapshots later heads keep
+    needs: Needs = NO_NEEDS
 
     @property
     def newest(self) -> SnapshotEntry | None:
@@ -92,6 +114,7 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
             application_id=application_id,
         ) from error
     head = found.value
+    head.needs.check_readable(f"The head of {application_id}")
     if (head.repository_id, head.application_id) != (repository, application_id):
         raise Invalid(
             f"The head of {application_id} is that of {head.application_id} in repository {head.repository_id}, and "
@@ -108,6 +131,7 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
 
 def encoded_head(head: Head, before: Mapping[str, Any] | None) -> bytes:
     """Encode a head; unknown fields of ``before``, the JSON of the head that it replaces, are preserved."""
+    head.needs.check_writable(f"The head of {head.application_id}")
     document = HEAD.to_json(head)
     if before is not None:
         document |= HEAD.unknown(before)

@@ -17,7 +17,7 @@ manifest or task manifests are damaged, because publications have to read these.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -28,14 +28,18 @@ from statecore.documents import DocumentType, parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
+from statecore.repository.garbage import GarbageList, garbage_headers
+from statecore.repository.head import HEAD, Head, ReadHead, Retention, SnapshotEntry, decoded_head, encoded_head
+from statecore.repository.layout import collection_of
 from statecore.repository.manifest import MANIFEST, Manifest, new_bytes
+from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import DESCRIPTOR_NAME, check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
 from statecore.repository.verification import CONCURRENT_REQUESTS, Damage, Verification
 
 _GREATEST = 1 << 53  # Numbers of a damaged head that are not below this are ignored
 _UNNAMED = "the head that is there does not name it"
+_COLLECTED = "the head did not name it any more, and its blobs are being deleted"
 _OLDER = "it is older than the checkpoints and compactions that a head names"
 
 
@@ -45,7 +49,7 @@ class ExcludedSnapshot(NamedTuple):
     snapshot: str  # its id, from the manifest's name
     why: str  # the reason
     # the code of an error, or not-named, older, deleted, copy, superseded (another one was published instead),
-    # not-connected
+    # not-connected, collected
     code: str
 
 
@@ -87,6 +91,8 @@ def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], Non
             app_repository.repair_command,
         )
     except (Corrupted, Invalid) as error:
+        if error.code == UNSUPPORTED:
+            raise
         return _plan_of_manifests(
             app_repository, (error.what, error.code), pointed.version, _salvaged(pointed.content), advance
         )
@@ -134,7 +140,12 @@ def _plan_of_readable_head(
     others = [ExcludedSnapshot(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
     whole = tuple(one.entry for one in verified if not one.damage)
     head = _next_head(
-        app_repository, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation}
+        app_repository,
+        whole,
+        manifests.values(),
+        {"epoch": read.head.epoch, "generation": read.head.generation},
+        read.head.collection,
+        read.head,
     )
     wrong = f"of {len(named)} snapshots that it names {len(damaged)} cannot be read"
     left_out = (*damaged, *others, *(one for one in unread if one.snapshot not in named))
@@ -150,7 +161,12 @@ def _plan_of_manifests(
 ) -> HeadRepairPlan:
     """Plan a head from the manifests; ``problem`` is what is wrong with the old one, and its code."""
     wrong, code = problem
+    lists = garbage_headers(app_repository)  # before the manifests: what is listed after that is void
     manifests, left_out, foreign_ids = _manifests(app_repository)
+    collection = _last_collection(manifests.values(), lists) + 1
+    for name in [name for name, one in manifests.items() if any(each.excludes(one.manifest) for each in lists)]:
+        del manifests[name]
+        left_out.append(ExcludedSnapshot(name, _COLLECTED, "collected"))
     if not manifests and foreign_ids:
         raise _foreign_manifests(app_repository, foreign_ids)
     if not manifests and not left_out and expected is None:
@@ -184,7 +200,7 @@ def _plan_of_manifests(
         left_out.append(ExcludedSnapshot(name, why, "not-connected" if rival is None else "superseded"))
     entries, older = _entries(app_repository, chain)
     left_out += [ExcludedSnapshot(name, _OLDER, "older") for name in older]
-    head = _next_head(app_repository, entries, manifests.values(), known)
+    head = _next_head(app_repository, entries, manifests.values(), known, collection)
     return HeadRepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected, code)
 
 
@@ -227,6 +243,7 @@ def _manifests(app_repository: ApplicationRepository) -> tuple[dict[str, _Found]
             except Invalid as error:
                 left_out.append(ExcludedSnapshot(snapshot, error.what, error.code))
                 continue
+            manifest.needs.check_readable(f"The manifest of snapshot {snapshot}")
             if app_repository.names.manifest(manifest.snapshot) != name:
                 left_out.append(
                     ExcludedSnapshot(snapshot, f"it is a copy of the manifest of {manifest.snapshot}", "copy")
@@ -293,7 +310,7 @@ def _entries(
     ]
     kept = tuple(
         replace(entry, new_bytes=_new_bytes(app_repository, found[entry.snapshot], before.get(entry.snapshot)))
-        for entry in retained_entries(entries)
+        for entry in retained_entries(entries, Retention())
     )
     return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
 
@@ -315,15 +332,32 @@ def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before
 
 
 def _next_head(
-    app_repository: ApplicationRepository, entries: tuple[SnapshotEntry, ...], manifests: Any, known: Mapping[str, int]
+    app_repository: ApplicationRepository,
+    entries: tuple[SnapshotEntry, ...],
+    manifests: Any,
+    known: Mapping[str, int],
+    collection: int,
+    before: Head | None = None,
 ) -> Head:
     """A head with the next epoch and generation above all known."""
     found = [one.manifest for one in manifests]
     epoch = max([known.get("epoch", 0), *(one.epoch for one in found)])
     generation = max([known.get("generation", 0), *(one.generation for one in found)])
     return Head(
-        app_repository.repository.descriptor.id, app_repository.application_id, epoch + 1, generation + 1, entries
+        app_repository.repository.descriptor.id,
+        app_repository.application_id,
+        epoch + 1,
+        generation + 1,
+        entries,
+        collection,
+        *((before.collection_began_ms, before.keep, before.needs) if before else ()),
     )
+
+
+def _last_collection(manifests: Iterable[_Found], lists: Iterable[GarbageList]) -> int:
+    """The greatest collection number that a manifest or a list of garbage has."""
+    blobs = (reference.extent.blob for one in manifests for reference in one.manifest.task_manifests)
+    return max([0, *(collection_of(blob) or 0 for blob in blobs), *(one.collection for one in lists)])
 
 
 def _code(damage: Mapping[str, Damage]) -> str:

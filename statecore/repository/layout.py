@@ -1,7 +1,9 @@
 """Names of blobs and pointers in a repository; ``docs/repository-format.md`` lists them.
 
-Everything but ``head``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never changed. All
-hashes are SHA-256 of the stored bytes.
+Everything but ``HEAD``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never changed. All
+hashes are SHA-256 of the stored bytes. The names of files, packs and task manifests end with the collection number of
+the head under which they were put (:mod:`statecore.repository.garbage`): a name that was ever deleted is never made
+again.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 class Layout:
-    """Names of one application's blobs and pointers."""
+    """Names of one application's blobs and pointers; new ones end with ``collection``."""
 
-    def __init__(self, application_id: str) -> None:
+    def __init__(self, application_id: str, collection: int = 0) -> None:
         if not application_id or application_id in (".", "..") or not _LEGAL.issuperset(application_id):
             raise Invalid(
                 f"{application_id!a} is not a valid application id.",
@@ -25,7 +27,7 @@ class Layout:
                 action="Give Kafka Streams' application.id: letters, digits, dots, dashes and underscores.",
                 application_id=application_id,
             )
-        self.application_id = application_id
+        self.application_id, self.collection = application_id, collection
         self._root = f"{APPLICATIONS}/{application_id}"
 
     @property
@@ -36,7 +38,7 @@ class Layout:
     @property
     def head(self) -> str:
         """The pointer to the published snapshots."""
-        return f"{self._root}/head"
+        return f"{self._root}/HEAD"  # sorts first: a copy in the order of names has all that its head names
 
     @property
     def manifests(self) -> str:
@@ -48,15 +50,15 @@ class Layout:
 
     def task_manifests(self, sha256: str) -> str:
         """Blob of the task manifests that one job has written."""
-        return f"{self._root}/task-manifests/{sha256}"
+        return f"{self._root}/task-manifests/{sha256}.{self.collection}"
 
     def file(self, sha256: str) -> str:
         """A run, or a file that RocksDB wrote."""
-        return f"{self._root}/files/{sha256[:2]}/{sha256}"
+        return f"{self._root}/files/{sha256[:2]}/{sha256}.{self.collection}"
 
     def pack(self, sha256: str) -> str:
         """Blob of concatenated small files."""
-        return f"{self._root}/packs/{sha256}"
+        return f"{self._root}/packs/{sha256}.{self.collection}"
 
     def content(self, identity: str) -> str:
         """Content digest of a store, by its identity."""
@@ -77,6 +79,15 @@ class Layout:
         return f"{self.requests}checkpoint.in-progress"
 
     @property
+    def garbage_lists(self) -> str:
+        """Prefix of all lists of garbage."""
+        return f"{self._root}/garbage/"
+
+    def garbage_list(self, epoch: int, generation: int, sha256: str) -> str:
+        """The list of what no head reaches from this epoch and generation on."""
+        return f"{self.garbage_lists}{epoch:06}-{generation:012}-{sha256}"
+
+    @property
     def stagings(self) -> str:
         """Prefix of all staging blobs."""
         return f"{self._root}/staging/"
@@ -84,3 +95,20 @@ class Layout:
     def staging(self, plan_id: str) -> str:
         """Prefix of a plan's staging blobs, without the last ``/``."""
         return f"{self.stagings}{plan_id}"
+
+
+def collection_of(name: str) -> int | None:
+    """The collection number at the end of a blob's name; ``None`` if it has none."""
+    _, dot, number = name.rpartition("/")[2].rpartition(".")
+    return int(number) if dot and number.isascii() and number.isdigit() else None
+
+
+def hash_of(name: str) -> str:
+    """The hash in the name of a blob that is named by its content."""
+    return name.rpartition("/")[2].partition(".")[0]
+
+
+def is_collected(name: str, collection: int) -> bool:
+    """Whether a blob may be deleted unless the head reaches it: it was put before the collection before this one."""
+    number = collection_of(name)
+    return number is not None and number < collection - 1

@@ -28,12 +28,13 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Run, StoreDigest
+from statecore.repository.needs import NO_NEEDS, Needs
 from statecore.spec.model import ProcessingGuarantee
 
 LAYOUT = "4.3"  # The first release of Kafka Streams with the layout of the databases; 4.4 has the same
 
-VERSION = 0
-"""Version of manifests, task manifests and heads; 0 until the format has been reviewed, and may change until then."""
+VERSION = 1
+"""Version of the documents of a repository; every later release reads it."""
 
 OTHER_RELEASE = "Use the release of statecore that made the snapshot, or make a new one."
 
@@ -254,6 +255,7 @@ class Manifest:
     spec: Mapping[str, Any]  # the declared stores as in stores.yaml, without how Kafka is reached
     spec_digest: str  # hash of that
     task_manifests: tuple[TaskManifestReference, ...] = field(default=())  # references to the task manifests, by task
+    needs: Needs = NO_NEEDS
 
     @property
     def identity(self) -> str:

@@ -69,6 +69,7 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
 
 def _document(read: ReadHead, wanted: SnapshotEntry) -> bytes:
     """The head with one pin changed, and everything else as read."""
+    read.head.needs.check_writable(f"The head of {read.head.application_id}")
     changed = {"pinned": wanted.pinned, "note": wanted.note}
     entries = [
         {**entry, **changed} if entry["snapshot"] == wanted.snapshot else entry for entry in read.raw["snapshots"]

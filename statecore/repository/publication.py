@@ -32,7 +32,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.conflicts import Conflicts, PublicationRequest, Rebase
-from statecore.repository.head import Head, SnapshotEntry, encoded_head
+from statecore.repository.head import Head, Retention, SnapshotEntry, encoded_head
 from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.inherited_blobs import missing_blob_warnings
 from statecore.repository.manifest import (
@@ -43,6 +43,7 @@ from statecore.repository.manifest import (
     TaskManifestReference,
     new_bytes,
 )
+from statecore.repository.needs import NO_NEEDS
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
 from statecore.repository.snapshot_composition import SnapshotComposition, compose, task_manifest_blob
@@ -92,7 +93,10 @@ class Publication:
         self._clock, self._name, self._faults = clock, name, faults
         self._reader = HeadReader(app_repository)
         self._put_blobs: set[str] = set()
+        app_repository.repository.descriptor.needs.check_writable(f"The repository at {app_repository.url}")
         self._begun = self._reader.read()
+        if self._begun.head is not None:
+            self._begun.head.head.needs.check_writable(f"The head of {app_repository.application_id}")
         if self._begun.head is None and app_repository.has_lost_head():
             raise app_repository.lost_head_error()  # publishing now would lose its snapshots
         self._conflicts = Conflicts(app_repository, self._reader, self._begun)
@@ -157,6 +161,7 @@ class Publication:
             new = self._composed(current, wanted, made)
             if not new.is_changed:
                 return None
+            self._conflicts.refuse_collected(current, new.written)
             references = self._put_task_manifests(new)
             self._faults.reach("publish.after-task-manifests")
             size = new_bytes(
@@ -266,12 +271,16 @@ class Publication:
             size,
         )
         before = None if current.head is None else current.head.head
+        keep = Retention() if before is None else before.keep
         head = Head(
             manifest.repository_id,
             manifest.application_id,
             current.epoch,
             manifest.generation,
-            retained_entries((entry, *(before.snapshots if before else ()))),
+            retained_entries((entry, *(before.snapshots if before else ())), keep),
+            *((before.collection, before.collection_began_ms) if before else (0, 0)),
+            keep,
+            NO_NEEDS if before is None else before.needs,
         )
         version = None if current.head is None else current.head.version
         document = encoded_head(head, None if current.head is None else current.head.raw)

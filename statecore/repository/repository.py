@@ -30,7 +30,8 @@ from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.probe import probe
 from statecore.repository.head import HEAD
 from statecore.repository.layout import APPLICATIONS, Layout
-from statecore.repository.manifest import MANIFEST
+from statecore.repository.manifest import MANIFEST, VERSION
+from statecore.repository.needs import NO_NEEDS, Needs
 
 DESCRIPTOR_NAME = "repository.json"  # Name of the descriptor's blob
 HASH = "sha256"  # The hash that names blobs, and is verified when they are read
@@ -45,13 +46,15 @@ class RepositoryDescriptor:
     hash: str  # the hash that blobs are named by
     created_at: str  # when, in ISO 8601 and UTC
     statecore_release: str  # the release of statecore that made it
+    needs: Needs = NO_NEEDS
 
 
 DESCRIPTOR = DocumentType(
     "repository descriptor",
-    0,
+    VERSION,
     RepositoryDescriptor,
-    "Use the release of statecore that made the repository, or name another place.",
+    "Use the release of statecore that made the repository, or make a new one at another place (statecore repo init) "
+    "and publish the application there: statecore backup, or statecore restore with --repository.",
     is_open=True,
     is_sealed=True,
 )
@@ -143,6 +146,8 @@ def check_descriptor_unchanged(repository: Repository) -> None:
     """
     object_store, before = repository.object_store, repository.descriptor.id
     found = _read_descriptor(object_store)
+    if found is not None:
+        found.needs.check_writable(f"The repository at {object_store.url}")
     if found is None:
         raise _missing(object_store, f"this job began in the repository {before}")
     if found.id != before:
@@ -222,6 +227,7 @@ def _decoded(object_store: ObjectStore, content: bytes) -> RepositoryDescriptor:
             action=f"Rebuild it with the id that heads and manifests carry: {_init(object_store)}",
             repository=object_store.url,
         ) from error
+    found.needs.check_readable(f"The repository at {object_store.url}")
     if found.hash != HASH:
         raise Invalid(
             f"The repository at {object_store.url} names blobs by {found.hash}, and this release knows {HASH}.",

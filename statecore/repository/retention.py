@@ -1,7 +1,8 @@
 """Decides which snapshots a new head keeps, so that frequent checkpoints do not grow it without bound.
 
-``docs/repository-format.md`` has the rule. Hours, days and weeks without a snapshot are not counted, and no clock is
-read: the last snapshots of an idle application are kept, and a wrong clock costs no more than one of each.
+``docs/repository-format.md`` has the rule, in restic's words. Hours, days, weeks, months and years without a snapshot
+are not counted, and no clock is read: the last snapshots of an idle application are kept, and a wrong clock costs no
+more than one of each.
 
 **A snapshot that was left out is never wanted again.** The newest of an hour can only be followed by a newer one, and
 an hour only move away from the newest. So thinning a head step by step leaves the same as thinning all snapshots at
@@ -10,34 +11,51 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from typing import NamedTuple
 
-from statecore.repository.head import Origin, SnapshotEntry
+from statecore.repository.head import Retention, SnapshotEntry
 
-ROUTINE = (Origin.CHECKPOINT, Origin.COMPACTION)  # Origins of snapshots that are thinned
-NEWEST = 12  # How many of the newest are kept
+_SPANS: Mapping[str, Callable[[datetime], Hashable]] = {
+    "hourly": lambda made: (made.date(), made.hour),
+    "daily": lambda made: made.date(),
+    "weekly": lambda made: made.isocalendar()[:2],
+    "monthly": lambda made: (made.year, made.month),
+    "yearly": lambda made: made.year,
+}
+"""Field of a retention → the span of a time, of which the newest snapshot is kept."""
 
-SPANS: tuple[tuple[int, Callable[[datetime], Hashable]], ...] = (
-    (24, lambda made: (made.date(), made.hour)),
-    (7, lambda made: made.date()),
-    (4, lambda made: made.isocalendar()[:2]),
-)
-"""For each kind of span: how many have their newest kept, and the span of a time."""
+
+class KeptSnapshot(NamedTuple):
+    """A snapshot, and why it is kept: ``pinned``, ``last``, ``within`` or a span; empty if it is not."""
+
+    entry: SnapshotEntry
+    reasons: tuple[str, ...]
 
 
-def retained_entries(entries: Sequence[SnapshotEntry]) -> tuple[SnapshotEntry, ...]:
-    """The entries that a new head keeps, in their order (newest first)."""
-    routine = [entry for entry in entries if entry.origin in ROUTINE]
-    wanted = {entry.snapshot for entry in routine[:NEWEST]}
-    made = [_made_at(entry.created_at) for entry in routine]
-    for count, span in SPANS:
+def judged_entries(entries: Sequence[SnapshotEntry], keep: Retention) -> list[KeptSnapshot]:
+    """Each entry, in their order (newest first), with the reasons for which it is kept."""
+    made = [_made_at(entry.created_at) for entry in entries]
+    reasons: dict[str, list[str]] = {entry.snapshot: ["pinned"] if entry.pinned else [] for entry in entries}
+    for entry in entries[: keep.last]:
+        reasons[entry.snapshot].append("last")
+    for entry, time in zip(entries, made, strict=True):
+        if (made[0] - time).total_seconds() * 1000 <= keep.within_ms and keep.within_ms:
+            reasons[entry.snapshot].append("within")
+    for field, span in _SPANS.items():
         newest: dict[Hashable, str] = {}
-        for entry, time in zip(routine, made, strict=True):
+        for entry, time in zip(entries, made, strict=True):
             newest.setdefault(span(time), entry.snapshot)
-        wanted |= set(islice(newest.values(), count))
-    return tuple(entry for entry in entries if entry.origin not in ROUTINE or entry.pinned or entry.snapshot in wanted)
+        for snapshot in islice(newest.values(), getattr(keep, field)):
+            reasons[snapshot].append(field)
+    return [KeptSnapshot(entry, tuple(reasons[entry.snapshot])) for entry in entries]
+
+
+def retained_entries(entries: Sequence[SnapshotEntry], keep: Retention) -> tuple[SnapshotEntry, ...]:
+    """The entries that a new head keeps, in their order (newest first)."""
+    return tuple(one.entry for one in judged_entries(entries, keep) if one.reasons)
 
 
 def _made_at(made: str) -> datetime:

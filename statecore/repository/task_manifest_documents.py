@@ -17,6 +17,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import TASK_MANIFEST, Extent, TaskManifest, TaskManifestReference
 
 DOCUMENT_BYTES = 32 << 20  # Largest uncompressed task manifest; about 50,000 runs
+BOUND_BYTES = 64  # Longest key bound of a run: keys of 900 KB would fill a task manifest with a few runs
 _LEVEL = 6  # zlib's level. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more.
 
 
@@ -68,8 +69,23 @@ def decompress(document: bytes, what: str, action: str, *, most: int = DOCUMENT_
     return content
 
 
+def _lower_bound(key: str) -> str:
+    """A key in hex that is not greater, of at most :data:`BOUND_BYTES`."""
+    return key[: 2 * BOUND_BYTES]
+
+
+def _upper_bound(key: str) -> str:
+    """A key in hex that is not less, of at most :data:`BOUND_BYTES`; the key itself if there is none."""
+    if len(key) <= 2 * BOUND_BYTES:
+        return key
+    above = int(key[: 2 * BOUND_BYTES], 16) + 1
+    return key if above >> (8 * BOUND_BYTES) else f"{above:0{2 * BOUND_BYTES}x}"
+
+
 def _document(task_manifest: TaskManifest, before: Mapping[str, Any] | None, most: int) -> bytes:
     fields = TASK_MANIFEST.to_json(task_manifest)
+    for run in (stored["run"] for store in fields["stores"] for of in store["databases"] for stored in of["runs"]):
+        run["min_key"], run["max_key"] = _lower_bound(run["min_key"]), _upper_bound(run["max_key"])
     if before is not None:
         fields |= TASK_MANIFEST.unknown(before)
         fields["stores"] = preserve_unknown(fields["stores"], before["stores"], "store")

@@ -62,7 +62,7 @@ class Merger:
     ) -> None:
         self._repository, self._scratch, self._advance, self._faults = repository, scratch, advance, faults
         self._batch_bytes = batch_bytes
-        self._publisher = Publisher(ApplicationAddress(repository.url, repository.application_id))
+        self._publisher = Publisher(ApplicationAddress.of(repository))
         self._made = Merged()
 
     def run(self, merges: Sequence[Merge]) -> Merged:

@@ -56,7 +56,7 @@ def read_changelogs(
 ) -> ReadResult:
     """Read the ranges of a plan; ``uploads`` if the runs go into the repository."""
     settings, budget, progress = cluster_settings(context), context.request.memory_budget, context.progress
-    address = ApplicationAddress(context.repository.url, context.application_id) if uploads else None
+    address = ApplicationAddress.of(context.repository) if uploads else None
     runs = read_runs(workers, plan, settings, place, budget, progress, address, bases)
     return ReadResult(runs, publish_rows(workers, plan, runs, place, address, budget, progress))
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from statecore.images.model import RunFile
 from statecore.jobs.pipeline.repository_place import blobs_at
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import NamedFile, missing_files
-from statecore.repository.layout import Layout
+from statecore.repository.layout import Layout, is_collected
 from statecore.repository.manifest import Extent
 from statecore.repository.upload import PACK_BYTES, SMALL, LocalFile, put_files
 
@@ -27,21 +28,33 @@ class ApplicationAddress:
 
     Attributes:
         url: the repository; credentials are found on each machine.
+        collection: the collection number of its head when the attempt began.
     """
 
     url: str
     application_id: str
+    collection: int
+
+    @staticmethod
+    def of(repository: ApplicationRepository) -> ApplicationAddress:
+        return ApplicationAddress(repository.url, repository.application_id, repository.names.collection)
 
     def holds(self, runs: Iterable[tuple[str, Extent]]) -> bool:
-        """Whether runs, given by hash, are where they should be; in a directory every byte is read."""
-        return not missing_files(blobs_at(self.url), (NamedFile(*one) for one in runs), read_limit=None)
+        """Whether runs, given by hash, are where they should be; in a directory every byte is read.
+
+        Those that an attempt before two collections has put do not count: they are deleted.
+        """
+        files = [NamedFile(*one) for one in runs]
+        if any(is_collected(file.extent.blob, self.collection) for file in files):
+            return False
+        return not missing_files(blobs_at(self.url), files, read_limit=None)
 
 
 class Publisher:
     """Publishes the runs of a batch: large ones at once, small ones together."""
 
     def __init__(self, address: ApplicationAddress, *, small: int = SMALL, pack_bytes: int = PACK_BYTES) -> None:
-        self._blobs, self._names = blobs_at(address.url), Layout(address.application_id)
+        self._blobs, self._names = blobs_at(address.url), Layout(address.application_id, address.collection)
         self._waiting: list[tuple[Sequence[RunFile], Callable[[tuple[Extent, ...]], None]]] = []
         self._small, self._pack_bytes = small, pack_bytes
         self._waiting_bytes = 0

@@ -362,6 +362,31 @@ def test_repo_repair_head(transcript: Transcript, root: Path) -> None:
     transcript.check("repo-repair-head")
 
 
+def test_repo_forget_and_prune(transcript: Transcript, root: Path) -> None:
+    (root / "scratch").mkdir()
+    orders = Publishing((root / "repository").as_uri(), root / "scratch")
+    for end in (10, 20, 30):
+        orders.publish(end)
+    where = ("--repository", orders.app_repository.url)
+    of = (*where, "--application-id", "orders")
+    keep = ("--keep-last", "1", "--keep-within", "60s")
+    for words, code in (
+        ((), 0),
+        (keep, 0),
+        ((*keep, "--apply"), 0),
+        (("--keep-last", "0"), 13),
+        (("--keep-last", "-1"), 2),
+    ):
+        assert transcript.run("repo", "forget", *of, *words) == code
+    transcript.check("repo-forget")
+    transcript.forget()
+    prune = ("repo", "prune", *where, "--min-age", "0s")
+    for words in ((), ("--apply",), ("--apply",), (), ("--apply",)):
+        assert transcript.run(*prune, *words) == 0
+    assert transcript.run(*prune, "--application-id", "order") == 14
+    transcript.check("repo-prune")
+
+
 def test_backup(transcript: Transcript, root: Path) -> None:
     shop = Shop(root)
     shop.publish([150, 200])

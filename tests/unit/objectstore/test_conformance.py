@@ -121,6 +121,17 @@ def test_what_was_deleted_is_gone_and_its_name_is_free(blobs: Blobs) -> None:
     assert blobs.get("a/b") == b"second"
 
 
+def test_many_blobs_are_deleted_at_once_and_what_is_not_there_is_no_error(blobs: Blobs) -> None:
+    names = [f"a/{number:04}" for number in range(30)]
+    for name in names:
+        blobs.put_if_absent(name, b"x")
+    blobs.delete_all([*names[:20], "a/none", "b"])
+    blobs.delete_all([])
+    assert [blob.name for blob in blobs.list()] == names[20:]
+    with raises(Invalid, "blob-name-invalid"):
+        blobs.delete_all([names[20], "../up"])
+
+
 def test_what_is_damaged_is_replaced_and_what_is_gone_is_put(blobs: Blobs, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"whole")

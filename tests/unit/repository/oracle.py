@@ -20,6 +20,7 @@ from statecore.repository.manifest import (
     TaskManifest,
     verified_content,
 )
+from statecore.repository.retention import retained_entries
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.requested import Key, Request
 from tests.unit.repository.snapshots import content_of
@@ -54,7 +55,8 @@ class Oracle:
     trace: str = ""
 
     def __post_init__(self) -> None:
-        self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
+        self._named: dict[str, set[str]] = {}  # blobs that each snapshot needs
+        self._counts: set[str] = set()  # blobs that the head needs
         self._cuts: dict[str, dict[str, int | None]] = {}
         self._gone: set[tuple[Key, int]] = set()  # compactions that count have left nothing of a store up to an offset
 
@@ -70,17 +72,26 @@ class Oracle:
         if before is not None and head.generation <= before.generation:
             raise Broken(f"generation {head.generation} after {before.generation}")
         self.heads.append(head)
-        if head.snapshots == known:
-            return
+        if before is not None and head.collection < before.collection:
+            raise Broken(f"collection {head.collection} after {before.collection}")
+        if before is not None and head.keep != before.keep:
+            if head.snapshots != tuple(one for one in known if one in head.snapshots) or head.newest != before.newest:
+                raise Broken("what was forgotten is not what was left out")
+            self.met["forgotten"] += 1
+        elif head.snapshots != known:
+            self._look_at_snapshots(head, before, known)
+        self._counts = set().union(*(self._named[entry.snapshot] for entry in head.snapshots))
+
+    def _look_at_snapshots(self, head: Head, before: Head | None, known: Sequence[SnapshotEntry]) -> None:
         if head.snapshots != known and before is not None and head.epoch > before.epoch:
             if not set(head.snapshots) < set(known):
                 raise Broken("a repair has named what did not count")
             self.met["repaired"] += 1
             return
-        if head.snapshots[1:] != known:
+        if head.snapshots != retained_entries((head.snapshots[0], *known), head.keep):
             raise Broken(f"a snapshot was lost: {[entry.snapshot for entry in (*known, *head.snapshots)]}")
         self._gone |= self.asked[head.snapshots[0].request_id].gone
-        self._named |= self.whole(head.snapshots[0])
+        self._named[head.snapshots[0].snapshot] = set(self.whole(head.snapshots[0]))
         self._compare(head.snapshots[0], known[0] if known else None)
 
     def whole(self, entry: SnapshotEntry) -> dict[str, str]:
@@ -141,8 +152,9 @@ class Oracle:
 
     def deleted(self, name: str) -> None:
         """Make sure that no blob goes that counts."""
-        if name in self._named:
+        if name in self._counts:
             raise Broken(f"{name} was deleted, and counts")
+        self.met["deleted"] += 1
 
     def fetch(self, app_repository: ApplicationRepository, entry: SnapshotEntry) -> None:
         """Read a snapshot as everybody does, and compare it with what was published.

@@ -35,18 +35,21 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
-from statecore.faults import PUBLISH_POINTS, FaultPoints
+from statecore.faults import COLLECTION_POINTS, PUBLISH_POINTS, FaultPoints
 from statecore.objectstore.pointers import PointerValue
 from statecore.repository import blob_verification as believed
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
+from statecore.repository.collection import Collector
 from statecore.repository.conflicts import Rebase
-from statecore.repository.head import HEAD, encoded_head
+from statecore.repository.forget import forget
+from statecore.repository.head import HEAD, Retention, encoded_head
 from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST, ReadPosition, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
@@ -139,6 +142,9 @@ class Simulation:
         self._oracle = Oracle(self._storage, self._quiet.names, self.met, asked, self._grown)
         self._vanishes = self._chance.random() < 0.5  # whether compactions leave nothing of some stores
         self._merged: set[tuple[Key, int, int]] = set()
+        self._collects = self._chance.random() < 0.5
+        self._collecting = 0
+        self._min_age_ms = self._chance.choice((0, 20_000, 100_000))
 
     @property
     def trace(self) -> str:
@@ -186,7 +192,7 @@ class Simulation:
         else:
             raise Broken("the jobs do not come to an end")
         rate, self._network.rate = self._network.rate, 0
-        for entry in {entry.snapshot: entry for head in self._oracle.heads for entry in head.snapshots}.values():
+        for entry in self._oracle.heads[-1].snapshots if self._oracle.heads else ():
             self._oracle.fetch(self._quiet, entry)
         for number in range(_DAMAGES if self._oracle.heads else 0):
             self._network.rate = rate
@@ -271,6 +277,9 @@ class Simulation:
         """What others do: logs grow, heads are recreated, and snapshots are read."""
         if self._chance.random() < 0.01:
             self._turns.start(self._look)
+        if self._collects and self._collecting < 2 and self._oracle.heads and self._chance.random() < 0.04:
+            self._collecting += 1
+            self._turns.start(self._forget if self._chance.random() < 0.3 else self._collect)
         if self._chance.random() < (0.3 if self._races else 0.1):
             lively = list(self._log)[: len(self._log) // 2 if self._chance.random() < 0.9 else None]
             grown = self._chance.choice(lively)
@@ -282,6 +291,31 @@ class Simulation:
             anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
             self._storage.swap(self._quiet.names.head, encoded_head(anew, found.raw), version_of(now))
             self.met["made anew"] += 1
+
+    def _collect(self) -> None:
+        app_repository = self._opened(self._network)
+        try:
+            collector = Collector(
+                app_repository,
+                min_age_ms=self._min_age_ms,
+                unused_ms=50_000,
+                faults=Points(self._network, self.met),
+            )
+            report = collector.run()
+        except Death:
+            self.met["collector died"] += 1
+        except (Retryable, Corrupted, Invalid, Fenced) as error:
+            self.met[f"collector {error.code}"] += 1
+        else:
+            self.met["collected"] += bool(report.deleted.blobs)
+        finally:
+            self._collecting -= 1
+
+    def _forget(self) -> None:
+        keep = Retention(last=self._chance.randint(1, 3), hourly=0, daily=0, weekly=0)
+        with suppress(Death, Retryable, Corrupted, Invalid, Fenced):
+            forget(self._opened(self._network), keep)
+        self._collecting -= 1
 
     def _try(self, request: Request) -> None:
         """One try: all that it knows of earlier ones is the request."""
@@ -316,10 +350,11 @@ class Simulation:
             return
         self.met["earlier" if published.earlier else "beside others" if published.concurrent else "published"] += 1
         self.met[request.kind] += 1
-        entry = entry_of(request, self._oracle.heads[-1].snapshots)
+        entry = next((one for head in self._oracle.heads[::-1] if (one := entry_of(request, head.snapshots))), None)
         if entry is None or entry.snapshot != published.snapshot:
             raise Broken(f"{request.name} was told that it published {published.snapshot}, and has {entry}")
-        if request.told not in (None, published.snapshot):
+        still = {one.snapshot for one in self._oracle.heads[-1].snapshots}
+        if request.told not in (None, published.snapshot) and request.told in still:
             raise Broken(f"{request.name} was told {request.told} and {published.snapshot}")
         request.told = published.snapshot
 
@@ -553,6 +588,10 @@ EVERYTHING = frozenset(
         "beside",
         "died",
         "made anew",
+        "forgotten",
+        "collected",
+        "collector died",
+        *(f"death at {point}" for point in COLLECTION_POINTS),
         "healed",
         "repaired",
         *(f"damaged {kind}" for kind in ("packs", "files", "task-manifests", "manifests")),

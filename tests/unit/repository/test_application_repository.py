@@ -138,9 +138,9 @@ def test_a_manifest_of_another_version_is_refused_by_name(
     app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
     name = app_repository.names.manifest(entry.snapshot)
-    newer = storage.blobs[name][0].replace(b'"version": 0', b'"version": 3')
+    newer = storage.blobs[name][0].replace(b'"version": 1', b'"version": 3')
     change(storage, name, newer)
-    with pytest.raises(Invalid, match="has version 3, and this release supports 0"):
+    with pytest.raises(Invalid, match="has version 3, and this release supports 1"):
         app_repository.manifest(replace(entry, sha256=sha256(newer).hexdigest()))
 
 

@@ -14,11 +14,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from statecore.documents import encode_json
+from statecore.documents import encode_json, plain
 from statecore.faults import PUBLISH_POINTS
 from statecore.images.model import Run
 from statecore.repository import content_digests as contents
-from statecore.repository import head, manifest, repository
+from statecore.repository import garbage, head, manifest, repository
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import Layout
 from statecore.repository.upload import PACK_BYTES, SMALL
@@ -26,7 +26,14 @@ from tests.unit.repository.published import Publishing
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "repository-format.md").read_text()
 
-DOCUMENTS = (repository.DESCRIPTOR, head.HEAD, manifest.MANIFEST, manifest.TASK_MANIFEST, contents._DOCUMENT)
+DOCUMENTS = (
+    repository.DESCRIPTOR,
+    head.HEAD,
+    manifest.MANIFEST,
+    manifest.TASK_MANIFEST,
+    contents._DOCUMENT,
+    garbage.GARBAGE_LIST,
+)
 
 SHA = "ab" * 32
 
@@ -71,7 +78,7 @@ def in_words(hint: Any) -> str:
 
 def where_missing(one: Field[Any]) -> str:
     default = one.default if one.default_factory is MISSING else one.default_factory()
-    return "—" if default is MISSING else f"`{json.dumps(default)}`"
+    return "—" if default is MISSING else f"`{json.dumps(plain(default))}`"
 
 
 def test_the_page_has_every_type_of_every_document_and_no_other() -> None:
@@ -99,7 +106,7 @@ def test_the_documents_are_those_of_the_page() -> None:
 
 
 def test_the_names_are_those_of_the_page() -> None:
-    names = Layout("orders")
+    names = Layout("orders", 7)
     made = [
         repository.DESCRIPTOR_NAME,
         names.head,
@@ -110,6 +117,7 @@ def test_the_names_are_those_of_the_page() -> None:
         names.content("I"),
         names.job("R", "W"),
         names.in_progress_marker,
+        names.garbage_list(1, 2, SHA),
         f"{names.staging('P')}/...",
     ]
     placeholders = {
@@ -121,13 +129,23 @@ def test_the_names_are_those_of_the_page() -> None:
         "<request>": "R",
         "<what>": "W",
         "<plan>": "P",
+        "<n>": "7",
+        "<epoch>": "000001",
+        "<generation>": "000000000002",
     }
     described = [cells[0].strip("`") for cells in rows("Names")]
     for placeholder, value in placeholders.items():
         described = [name.replace(placeholder, value) for name in described]
     assert described == made
     public = {name for name in vars(Layout) if not name.startswith("_")}
-    others = {"application_id", "root", "manifests", "stagings", "requests"}  # prefixes of names that are there
+    others = {
+        "application_id",
+        "root",
+        "manifests",
+        "stagings",
+        "requests",
+        "garbage_lists",
+    }  # prefixes of names that are there
     assert len(public - others) == len(made) - 1, "a name that the page does not have"
     assert f"{SMALL >> 20} MiB that were put together, up to {PACK_BYTES >> 20} MiB" in PAGE
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import is_topic_name
 from statecore.objectstore.base import checked_name
-from statecore.repository.layout import Layout
+from statecore.repository.layout import Layout, collection_of, hash_of, is_collected
 from tests.harness.raising import raises
 
 LEGAL = "abcXYZ019._-"
@@ -27,6 +27,7 @@ def names(layout: Layout) -> list[str]:
         layout.pack(DIGEST),
         layout.content(DIGEST),
         layout.job("manual__2026-11-23T01:02:03".replace(":", "-"), "plan"),
+        layout.garbage_list(1, 1 << 40, DIGEST),
         layout.staging("plan-1"),
     ]
 
@@ -72,4 +73,22 @@ def test_an_application_id_is_what_kafka_takes_in_the_name_of_a_topic(given: str
 
 
 def test_files_are_spread_by_the_first_digits_of_their_hash() -> None:
-    assert Layout("a").file(DIGEST) == f"apps/a/files/01/{DIGEST}"
+    assert Layout("a").file(DIGEST) == f"apps/a/files/01/{DIGEST}.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        (Layout("a", 12).file(DIGEST), 12),
+        (Layout("a.5").pack(DIGEST), 0),
+        (f"apps/a.5/files/01/{DIGEST}", None),
+        (f"apps/a/files/01/{DIGEST}.", None),
+        (f"apps/a/files/01/{DIGEST}.1x", None),
+        (f"apps/a/files/01/{DIGEST}.-1", None),
+    ],
+)
+def test_the_collection_number_is_the_end_of_a_name(name: str, number: int | None) -> None:
+    assert collection_of(name) == number
+    assert hash_of(name) == DIGEST
+    assert is_collected(name, 14) == (number is not None)
+    assert not is_collected(name, 1)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from statecore.errors import Fenced, StatecoreError
+from statecore.repository.head import Retention
 from statecore.repository.manifest import ReadPosition, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
@@ -368,7 +369,7 @@ def test_task_manifests_are_in_few_blobs_and_copied_unchanged(orders: Snapshots,
         assert all(after[one].read_at_ms == int(NOW * 1000) + 5 for one in others)
         copies += after[others[0]].extent.blob != before[others[0]].extent.blob
     assert copies == 2
-    assert len(orders.fetched()) == len(TASKS) + 1
+    assert len(orders.fetched()) == Retention().last
     assert {end["left"] for end in orders.ends.values()} == {60}
 
 

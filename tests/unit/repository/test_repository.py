@@ -85,7 +85,7 @@ def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"version": 7}, "it has version 7, and this release supports 0"), ({"hash": "md5"}, "names blobs by md5")],
+    [({"version": 7}, "it has version 7, and this release supports 1"), ({"hash": "md5"}, "names blobs by md5")],
 )
 def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, object], said: str) -> None:
     create_repository(url(tmp_path))
@@ -294,7 +294,7 @@ def test_a_head_alone_carries_the_id(orders: Publishing, root: Path) -> None:
 def test_manifests_alone_carry_the_id_and_damaged_ones_carry_none(orders: Publishing, root: Path) -> None:
     before = open_repository(root.as_uri()).descriptor.id
     (root / DESCRIPTOR_NAME).unlink()
-    for head in (root / "apps").glob("*/head"):
+    for head in (root / "apps").glob("*/HEAD"):
         flip(head, 40)
     manifests = sorted((root / "apps").rglob("*.json"))
     assert len(manifests) == 3
@@ -308,7 +308,7 @@ def test_manifests_alone_carry_the_id_and_damaged_ones_carry_none(orders: Publis
 def test_where_nothing_carries_an_id_a_new_one_is_made(orders: Publishing, root: Path) -> None:
     before = open_repository(root.as_uri()).descriptor.id
     (root / DESCRIPTOR_NAME).unlink()
-    for path in [*(root / "apps").glob("*/head"), *(root / "apps").rglob("*.json")]:
+    for path in [*(root / "apps").glob("*/HEAD"), *(root / "apps").rglob("*.json")]:
         path.unlink()
     with raises(NotFound, "repository-not-found"):
         open_repository(root.as_uri())

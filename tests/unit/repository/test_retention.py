@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.repository.head import SnapshotEntry
-from statecore.repository.retention import NEWEST, ROUTINE, SPANS, retained_entries
+from statecore.repository.head import Retention, SnapshotEntry
+from statecore.repository.retention import judged_entries, retained_entries
 
-BOUND = NEWEST + sum(count for count, _ in SPANS)
+KEEP = Retention()
+NEWEST = KEEP.last
+BOUND = KEEP.last + KEEP.hourly + KEEP.daily + KEEP.weekly
 START = datetime(2026, 11, 23, tzinfo=UTC)
 
 ORIGINS = st.sampled_from(["checkpoint", "checkpoint", "checkpoint", "compaction", "restore", "backup"])
@@ -45,32 +47,30 @@ def thinned(history: Sequence[SnapshotEntry]) -> tuple[SnapshotEntry, ...]:
     """What is left where every snapshot has made a new head of the one before."""
     head: tuple[SnapshotEntry, ...] = ()
     for one in reversed(history):
-        head = retained_entries((one, *head))
+        head = retained_entries((one, *head), KEEP)
     return head
 
 
-def routine(entries: Sequence[SnapshotEntry]) -> list[SnapshotEntry]:
-    return [one for one in entries if one.origin in ROUTINE and not one.pinned]
+def unpinned(entries: Sequence[SnapshotEntry]) -> list[SnapshotEntry]:
+    return [one for one in entries if not one.pinned]
 
 
 @settings(deadline=None, max_examples=150)
 @given(histories(WRONG_CLOCKS))
-def test_what_is_kept_is_bounded_in_its_order_and_has_the_newest_all_pinned_and_all_others(
+def test_what_is_kept_is_bounded_in_its_order_and_has_the_newest_and_all_pinned(
     history: list[SnapshotEntry],
 ) -> None:
-    kept = retained_entries(history)
-    assert len(routine(kept)) <= BOUND
+    kept = retained_entries(history, KEEP)
+    assert len(unpinned(kept)) <= BOUND
     assert list(kept) == [one for one in history if one in kept]
-    assert [one for one in history if one.pinned or one.origin not in ROUTINE or one in history[:NEWEST]] == [
-        one for one in kept if one.pinned or one.origin not in ROUTINE or one in history[:NEWEST]
-    ]
+    assert {one for one in history if one.pinned or one in history[:NEWEST]} <= set(kept)
 
 
 @settings(deadline=None, max_examples=100)
 @given(histories(WRONG_CLOCKS))
 def test_to_thin_twice_is_to_thin_once(history: list[SnapshotEntry]) -> None:
-    kept = retained_entries(history)
-    assert retained_entries(kept) == kept
+    kept = retained_entries(history, KEEP)
+    assert retained_entries(kept, KEEP) == kept
 
 
 @settings(deadline=None, max_examples=100)
@@ -79,7 +79,7 @@ def test_a_head_that_was_thinned_step_by_step_has_what_one_of_all_snapshots_woul
     history: list[SnapshotEntry],
 ) -> None:
     """So a snapshot that was dropped is never wanted again, whatever the clocks of those who made them said."""
-    assert thinned(history) == retained_entries(history)
+    assert thinned(history) == retained_entries(history, KEEP)
 
 
 @settings(deadline=None, max_examples=60)
@@ -90,8 +90,8 @@ def test_pins_that_come_and_go_change_nothing_of_what_is_kept_besides(
     head: tuple[SnapshotEntry, ...] = ()
     plain = [replace(one, pinned=False) for one in history]
     for number, one in enumerate(reversed(plain)):
-        head = retained_entries((one, *head))
-        expected = {each.snapshot for each in retained_entries(plain[len(plain) - number - 1 :])}
+        head = retained_entries((one, *head), KEEP)
+        expected = {each.snapshot for each in retained_entries(plain[len(plain) - number - 1 :], KEEP)}
         assert {each.snapshot for each in head if not each.pinned} <= expected <= {each.snapshot for each in head}
         flipped = random.choice(head)  # type: ignore[attr-defined]
         head = tuple(replace(each, pinned=not each.pinned) if each == flipped else each for each in head)
@@ -102,7 +102,7 @@ def test_pins_that_come_and_go_change_nothing_of_what_is_kept_besides(
 def test_a_quarter_of_a_year_of_checkpoints_every_five_minutes_leaves_what_the_rules_say() -> None:
     head: tuple[SnapshotEntry, ...] = ()
     for number in range(90 * 288):
-        head = retained_entries((entry(number, START + timedelta(minutes=5 * number)), *head))
+        head = retained_entries((entry(number, START + timedelta(minutes=5 * number)), *head), KEEP)
         assert len(head) <= BOUND
     made = [datetime.fromisoformat(one.created_at) for one in head]
     last = START + timedelta(minutes=5 * (90 * 288 - 1))
@@ -117,7 +117,7 @@ def test_an_old_day_stays_until_seven_newer_days_have_one() -> None:
     head: tuple[SnapshotEntry, ...] = ()
     there = []
     for number in range(20 * 24):
-        head = retained_entries((entry(number, START + timedelta(hours=number)), *head))
+        head = retained_entries((entry(number, START + timedelta(hours=number)), *head), KEEP)
         there += [number for one in head if one.snapshot == "s23"]  # the last of a Monday
         assert ("s22" in {one.snapshot for one in head}) is (22 <= number < 22 + 24)
     assert there == list(range(23, 7 * 24))
@@ -126,8 +126,8 @@ def test_an_old_day_stays_until_seven_newer_days_have_one() -> None:
 def test_an_application_that_rested_keeps_what_it_had() -> None:
     old = [entry(number, START + timedelta(minutes=5 * number)) for number in range(2000)]
     before = thinned(old[::-1])
-    after = retained_entries((entry(2000, START + timedelta(days=400)), *before))
-    assert len(set(before) - set(after)) <= 1 + len(SPANS), "one new hour, day and week"
+    after = retained_entries((entry(2000, START + timedelta(days=400)), *before), KEEP)
+    assert len(set(before) - set(after)) <= 4, "one new hour, day and week"
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,35 @@ def test_an_application_that_rested_keeps_what_it_had() -> None:
 )
 def test_an_unreadable_time_does_not_keep_all_snapshots(made: str) -> None:
     history = [entry(number, made) for number in range(100)]
-    assert len(retained_entries(history)) == NEWEST
+    assert len(retained_entries(history, KEEP)) == NEWEST
     mixed = [entry(100 + number, START - timedelta(hours=number)) for number in range(30)]
-    assert len(retained_entries([*history, *mixed])) <= BOUND
+    assert len(retained_entries([*history, *mixed], KEEP)) <= BOUND
 
 
 def test_hours_are_those_of_utc_whatever_zone_a_time_is_written_in() -> None:
     newer = [entry(100 + number, START + timedelta(days=1, minutes=number)) for number in range(NEWEST, 0, -1)]
     one = [entry(2, "2026-11-23T09:50:00+09:30"), entry(1, "2026-11-23T00:10:00Z")]
-    assert [each.snapshot for each in retained_entries([*newer, *one])[NEWEST:]] == ["s2"]
+    assert [each.snapshot for each in retained_entries([*newer, *one], KEEP)[NEWEST:]] == ["s2"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"),
+    [
+        (Retention(1, 0, 0, 0), [39]),
+        (Retention(0, 0, 3, 0), [39, 23, -1]),
+        (Retention(2, 0, 0, 0, within_ms=3 * 3_600_000), [39, 38, 37, 36]),
+        (Retention(0, 0, 0, 0, monthly=2), [39, -1]),
+        (Retention(0, 0, 0, 0, yearly=5), [39, -1, -9600]),
+    ],
+)
+def test_a_retention_keeps_what_it_says(keep: Retention, expected: Sequence[int]) -> None:
+    hours = [*range(39, -2, -1), -9600]
+    start = datetime(2027, 1, 1, tzinfo=UTC)
+    history = [entry(hour, start + timedelta(hours=hour)) for hour in hours]
+    assert [one.snapshot for one in retained_entries(history, keep)] == [f"s{hour}" for hour in expected]
+
+
+def test_each_reason_is_said() -> None:
+    history = [entry(2, START), entry(1, START - timedelta(days=1), pinned=True), entry(0, START - timedelta(days=1))]
+    judged = judged_entries(history, Retention(1, 1, 2, 0))
+    assert [one.reasons for one in judged] == [("last", "hourly", "daily"), ("pinned", "daily"), ()]

@@ -34,6 +34,9 @@ SEED = "STATECORE_SEED"
 RARE = {
     "checkpoint above a compaction that has left nothing",
     "delete late",
+    "replace timeout",
+    "death at collection.during-deletion",
+    "death at collection.after-list",
     "compaction of a compaction",
     "rebase: above a compaction that has left nothing",
 }

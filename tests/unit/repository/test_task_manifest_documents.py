@@ -83,6 +83,30 @@ def test_a_task_manifest_is_compressed_to_a_fraction(runs: int, share: int) -> N
     assert len(content) * share < len(TASK_MANIFEST.encode(task_manifest))
 
 
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [
+        ("", "", ""),
+        ("ab" * 64, "ab" * 64, "ab" * 64),
+        ("ab" * 65, "ab" * 64, "ab" * 63 + "ac"),
+        ("ab" * 62 + "ffff00", "ab" * 62 + "ffff", "ab" * 61 + "ac0000"),
+        ("00" * 900_000, "00" * 64, "00" * 63 + "01"),
+        ("ff" * 65, "ff" * 64, "ff" * 65),
+    ],
+)
+def test_a_run_has_bounds_of_its_keys_and_not_long_keys(key: str, low: str, high: str) -> None:
+    task_manifest = task_manifest_of(1)
+    (store,) = task_manifest.stores
+    (database,) = store.databases
+    run = replace(database.runs[0].run, min_key=key, max_key=key)
+    runs = (replace(database.runs[0], run=run),)
+    changed = TaskManifest("0_0", (replace(store, databases=(replace(database, runs=runs),)),))
+    content = decompress(encode_task_manifests([(changed, None)])[0], "It", "Look.")
+    found = TASK_MANIFEST.decode(content).stores[0].databases[0].runs[0].run
+    assert (found.min_key, found.max_key) == (low, high)
+    assert bytes.fromhex(found.min_key) <= bytes.fromhex(key) <= bytes.fromhex(found.max_key)
+
+
 def test_text_that_is_no_utf_8_comes_back_as_it_was() -> None:
     task_manifest = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), statecore_release="caf\udce9"),))
     assert (

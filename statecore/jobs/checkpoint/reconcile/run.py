@@ -70,7 +70,7 @@ class Reconciliation:
         self._context, self._planned, self._engine = context, planned, engine
         self._batch_bytes, self._read, self._plan_logs = batch_bytes, read, plan_logs
         self._repository, self._progress, self._faults = context.repository, context.progress, context.faults
-        self._publisher = Publisher(ApplicationAddress(self._repository.url, self._repository.application_id))
+        self._publisher = Publisher(ApplicationAddress.of(self._repository))
         self._made = ReconciledStores()
 
     def run(self, found: Sequence[Refused]) -> ReconciledStores:

@@ -314,7 +314,7 @@ def test_an_unreachable_repository_is_not_empty_and_skips_no_snapshot(shop: Shop
 
 
 def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir: Path) -> None:
-    head = own_shop.root / "repository" / "apps" / "orders" / "head"
+    head = own_shop.root / "repository" / "apps" / "orders" / "HEAD"
     (file,) = [head] if head.is_file() else list(head.rglob("*"))
     found = own_shop.app_repository.read_head()
     assert found is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from statecore.repository.repository import object_store_of
 
 @pytest.fixture
 def address(tmp_path: Path) -> ApplicationAddress:
-    return ApplicationAddress((tmp_path / "repository").as_uri(), "orders")
+    return ApplicationAddress((tmp_path / "repository").as_uri(), "orders", 5)
 
 
 def run(path: Path, content: bytes) -> RunFile:
@@ -39,7 +40,7 @@ def test_small_runs_of_several_ranges_share_a_pack_that_is_put_at_the_end(
     assert not publisher.waits
     blobs = object_store_of(address.url).blobs
     (pack,) = blobs.list()
-    assert pack.name.startswith(Layout("orders").pack(""))
+    assert pack.name.startswith(f"{Layout('orders').root}packs/")
     for name, files in ranges.items():
         for file, extent in zip(files, told[name], strict=True):
             assert blobs.get(extent.blob, extent.start, extent.start + extent.bytes) == file.path.read_bytes()
@@ -83,6 +84,8 @@ def test_missing_and_changed_runs_are_noticed(address: ApplicationAddress, tmp_p
     (extent,) = told
     assert address.holds([])
     assert address.holds([(one.sha256, extent)])
+    assert replace(address, collection=6).holds([(one.sha256, extent)])
+    assert not replace(address, collection=7).holds([(one.sha256, extent)]), "two collections later it may be deleted"
     assert not address.holds([(one.sha256, Extent(extent.blob, extent.start, extent.bytes + 1))])
     blob = object_store_of(address.url).blobs.local_path(extent.blob)
     assert blob is not None

@@ -1,0 +1,96 @@
+"""``statecore repo prune``: delete what no snapshot of an application needs any more.
+
+The first run that finds garbage only lists it; a run at least ``--min-age`` later deletes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output
+from statecore.cli.repo.forget import duration
+from statecore.cli.repo.options import add_repository
+from statecore.spec.units import format_duration
+from statecore.words import format_bytes, number_of
+
+if TYPE_CHECKING:
+    from statecore.repository.collection import Amount, CollectionReport
+
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_repository(parser)
+    parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
+    parser.add_argument(
+        "--min-age",
+        type=duration,
+        default="24h",
+        metavar="TIME",
+        help="how long garbage stays after it was listed, and at least the time between two collections; the longest "
+        "job that uploads has to end within it (default: 24h)",
+    )
+    parser.add_argument("--apply", action="store_true", help="delete and list; without it the plan is shown")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Prune, or plan it; the exit code is that of the first application that failed."""
+    from statecore.errors import StatecoreError
+    from statecore.faults import fault_points_from_environment
+    from statecore.repository.application_repository import ApplicationRepository, applications_in
+    from statecore.repository.collection import Collector
+    from statecore.repository.repository import open_repository
+
+    repository = open_repository(arguments.repository)
+    chosen = arguments.application_id
+    reports, failed = [], {}
+    for application_id in applications_in(repository) if chosen is None else [chosen]:
+        collector = Collector(
+            ApplicationRepository(repository, application_id),
+            min_age_ms=arguments.min_age,
+            progress=output.progress,
+            faults=fault_points_from_environment(),
+        )
+        try:
+            reports.append(collector.run() if arguments.apply else collector.plan())
+        except StatecoreError as error:
+            if chosen is not None:
+                raise
+            output.progress.done("failed")
+            failed[application_id] = error
+    output.document(
+        {
+            "version": DOCUMENT_VERSION,
+            "repository": arguments.repository,
+            "applied": bool(arguments.apply),
+            "applications": [asdict(one) for one in reports],
+            "failed": {application_id: error.to_json() for application_id, error in failed.items()},
+        }
+    )
+    lines = [line for one in reports for line in _lines(one, arguments.min_age)]
+    lines += [f"! {name}: [{error.code}] {error.what}\n  {error.action}" for name, error in failed.items()]
+    output.text("\n".join(lines or ["the repository has no application"]))
+    return next((error.exit_code for error in failed.values()), 0)
+
+
+def _lines(report: CollectionReport, min_age_ms: int) -> list[str]:
+    done = report.applied
+    after = f", to be deleted after {format_duration(min_age_ms)}" if report.listed.blobs else ""
+    lines = [
+        f"{report.application_id}: {number_of(report.snapshots, 'snapshot')}, which need {_amount(report.needed)}",
+        f"  {'deleted' if done else 'would delete'}: {_amount(report.deleted)}",
+        f"  {'listed' if done else 'would list'}: {_amount(report.listed)}{after}",
+        f"  listed before, and not old enough: {_amount(report.waiting)}",
+        f"  of jobs that may still publish: {_amount(report.young)}",
+    ]
+    if report.unknown:
+        more = f" and {len(report.unknown) - 3} more" if len(report.unknown) > 3 else ""
+        lines.append(f"  not made by this release, left alone: {', '.join(report.unknown[:3])}{more}")
+    return lines if done else [*lines, "  nothing was changed; --apply deletes and lists"]
+
+
+def _amount(amount: Amount) -> str:
+    return f"{number_of(amount.blobs, 'blob')}, {format_bytes(amount.bytes)}" if amount.blobs else "nothing"

@@ -1,0 +1,258 @@
+"""A collection of garbage: what an earlier one has listed is deleted, then what is garbage now is listed.
+
+::
+
+    raise    the head's collection number, by a swap; at most once in ``min_age``
+    read     what this head reaches; if a snapshot cannot be read, the run ends here
+    delete   what each list of this head's epoch names that is old enough, and then the list
+    list     what the head does not reach, and what was put before the collection before this one
+
+So nothing is deleted by the run that finds it, a fetch that began before has ``min_age`` to end, and a job that began
+two collections ago is refused when it publishes, and uploads again (:mod:`statecore.repository.garbage`). A killed run
+leaves its list, which the next one goes on with. Times are the object store's; a wrong one changes only how long
+garbage stays.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from statecore.errors import Fenced, NotFound, Retryable
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.objectstore.base import Blob
+from statecore.progress import NullProgress, Progress
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.garbage import (
+    KNOWN_KINDS,
+    GarbageRule,
+    ListedGarbage,
+    NameSet,
+    reachable_names,
+    read_lists,
+    write_list,
+)
+from statecore.repository.head import Head, ReadHead, encoded_head
+from statecore.repository.repository import check_descriptor_unchanged
+
+MIN_AGE_MS = 24 * 3_600_000
+UNUSED_MS = 7 * 24 * 3_600_000  # Age at which plans and staging of jobs are garbage; a retry after that begins anew
+_TRIES = 20
+_DELETED_TOGETHER = 1000
+
+
+@dataclass
+class Amount:
+    """Blobs and their bytes."""
+
+    blobs: int = 0
+    bytes: int = 0
+
+    def add(self, size: int) -> None:
+        self.blobs += 1
+        self.bytes += size
+
+
+@dataclass
+class CollectionReport:
+    """Result of a collection, or of its plan."""
+
+    repository: str
+    application_id: str
+    snapshots: int  # that the head names
+    applied: bool
+    deleted: Amount = field(default_factory=Amount)  # deleted now; of a plan, what would be
+    listed: Amount = field(default_factory=Amount)  # newly found garbage, which a later run deletes
+    waiting: Amount = field(default_factory=Amount)  # in lists that are not old enough
+    young: Amount = field(default_factory=Amount)  # not reached, and too young to be garbage
+    needed: Amount = field(default_factory=Amount)  # what the head reaches, and the head
+    unknown: list[str] = field(default_factory=list)  # names that this release does not make; left alone
+    collection: int = 0  # the head's collection number
+
+
+class Collector:
+    """Collects the garbage of one application."""
+
+    def __init__(
+        self,
+        app_repository: ApplicationRepository,
+        *,
+        min_age_ms: int = MIN_AGE_MS,
+        unused_ms: int = UNUSED_MS,
+        progress: Progress | None = None,
+        faults: FaultPoints = NO_FAULTS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._app_repository, self._min_age_ms, self._unused_ms = app_repository, min_age_ms, unused_ms
+        self._progress, self._faults, self._clock = progress or NullProgress(), faults, clock
+
+    def plan(self) -> CollectionReport:
+        """What :meth:`run` would do. Nothing is changed."""
+        return self._collect(apply=False)
+
+    def run(self) -> CollectionReport:
+        """Collect. Raises ``Corrupted`` if something that a snapshot needs cannot be read: nothing is deleted then."""
+        return self._collect(apply=True)
+
+    def _collect(self, *, apply: bool) -> CollectionReport:
+        app_repository = self._app_repository
+        app_repository.head()  # raises if there is none
+        read = self._read_head()
+        if apply:
+            check_descriptor_unchanged(app_repository.repository)
+            read.head.needs.check_writable(f"The head of {app_repository.application_id}")
+        now_ms = self._store_time_ms() if apply else int(self._clock() * 1000)
+        head = self._raised(read, now_ms) if apply else self._next(read.head, now_ms)
+        self._progress.phase("read snapshots", len(head.snapshots), "snapshots")
+        reachable = NameSet(reachable_names(app_repository, head, self._progress.advance))
+        self._progress.done()
+        report = CollectionReport(
+            app_repository.url,
+            app_repository.application_id,
+            snapshots=len(head.snapshots),
+            applied=apply,
+            collection=head.collection,
+        )
+        with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
+            known = []  # lists whose blobs exist
+            for listed in read_lists(app_repository, Path(directory)):
+                if listed.header.epoch != head.epoch:
+                    self._delete([listed.blob.name], apply=apply)  # void: the head was made anew since
+                elif now_ms - listed.blob.modified * 1000 < self._min_age_ms:
+                    known.append(listed)
+                    for _, size in listed.garbage:
+                        report.waiting.add(size)
+                else:
+                    self._delete_listed(listed, reachable, report, apply=apply)
+                    known += [] if apply else [listed]
+            rule = GarbageRule(head, now_ms, self._unused_ms)
+            self._list(rule, reachable, known, report, Path(directory), apply=apply)
+        return report
+
+    def _read_head(self) -> ReadHead:
+        read = self._app_repository.read_head()
+        if read is None:
+            raise self._app_repository.lost_head_error()
+        return read
+
+    def _store_time_ms(self) -> int:
+        """The object store's time; also shows that this process may write and delete."""
+        name = f"{self._app_repository.names.staging('collection')}/{uuid.uuid4().hex}"
+        blobs = self._app_repository.blobs
+        blobs.put_if_absent(name, b"")
+        try:
+            return int(blobs.head(name).modified * 1000)
+        except NotFound as error:
+            raise Retryable(
+                f"The blob {name} was put, and could not be found then.",
+                code="object-store-inconsistent",
+                action="Check the object store and which processes write to it, then try again.",
+                blob=name,
+            ) from error
+        finally:
+            blobs.delete(name)
+
+    def _delete_listed(
+        self, listed: ListedGarbage, reachable: NameSet, report: CollectionReport, *, apply: bool
+    ) -> None:
+        """Delete what a list names, unless the head was made anew, which may reach some of it."""
+        self._progress.phase("delete" if apply else "read garbage", unit="blobs")
+        garbage = listed.garbage
+        while together := list(islice(garbage, _DELETED_TOGETHER)):
+            if apply:
+                self._refuse_another_epoch(listed)
+            dead = [(name, size) for name, size in together if name not in reachable]  # all; only to be sure
+            self._delete([name for name, _ in dead], apply=apply)
+            for _, size in dead:
+                report.deleted.add(size)
+            self._progress.advance(len(together))
+            self._faults.reach("collection.during-deletion")
+        self._delete([listed.blob.name], apply=apply)
+        self._progress.done()
+
+    def _refuse_another_epoch(self, listed: ListedGarbage) -> None:
+        if self._read_head().head.epoch != listed.header.epoch:
+            raise Fenced(
+                f"The head of {self._app_repository.application_id} was made anew while its garbage was deleted.",
+                code="head-recreated",
+                action="Run it again.",
+                application_id=self._app_repository.application_id,
+                repository=self._app_repository.url,
+            )
+
+    def _delete(self, names: Sequence[str], *, apply: bool) -> None:
+        if apply:
+            self._app_repository.blobs.delete_all(names)
+
+    def _next(self, head: Head, now_ms: int) -> Head:
+        """The head with the next collection number, if it is time; a time in the future is that of a wrong clock."""
+        if 0 <= now_ms - head.collection_began_ms < self._min_age_ms:
+            return head
+        return replace(head, generation=head.generation + 1, collection=head.collection + 1, collection_began_ms=now_ms)
+
+    def _raised(self, read: ReadHead, now_ms: int) -> Head:
+        """Raise the collection number, if it is time; the head that has it."""
+        for _ in range(_TRIES):
+            wanted = self._next(read.head, now_ms)
+            if wanted == read.head:
+                return wanted
+            content = encoded_head(wanted, read.raw)
+            version = self._app_repository.pointers.swap(self._app_repository.names.head, content, read.version)
+            if version is not None:
+                self._faults.reach("collection.after-head")
+                return wanted
+            read = self._read_head()
+        raise Retryable(
+            f"The head of {self._app_repository.application_id} was swapped by other jobs {_TRIES} times in turn; "
+            "nothing was deleted.",
+            code="head-contended",
+            action="Run it again when fewer jobs publish to this application.",
+            application_id=self._app_repository.application_id,
+            repository=self._app_repository.url,
+        )
+
+    def _list(
+        self,
+        rule: GarbageRule,
+        reachable: NameSet,
+        known: Sequence[ListedGarbage],
+        report: CollectionReport,
+        directory: Path,
+        *,
+        apply: bool,
+    ) -> None:
+        """Put a list of what is garbage now, and in no other list."""
+        names = NameSet(name for listed in known for name, _ in listed.garbage)
+        self._progress.phase("list", unit="blobs")
+        found = self._garbage(rule, reachable, names, report)
+        name, path = write_list(self._app_repository, rule.head, found, directory)
+        self._progress.done()
+        if apply and report.listed.blobs:
+            self._app_repository.blobs.put_if_absent(name, path)
+            self._faults.reach("collection.after-list")
+
+    def _garbage(
+        self, rule: GarbageRule, reachable: NameSet, known: NameSet, report: CollectionReport
+    ) -> Iterator[Blob]:
+        """Garbage that no list has yet; counts what stays."""
+        app_repository = self._app_repository
+        names = app_repository.names
+        for blob in app_repository.blobs.list(names.root):
+            self._progress.advance()
+            kind = blob.name.removeprefix(names.root).partition("/")[0]
+            if blob.name in reachable or blob.name in (names.head, names.in_progress_marker):
+                report.needed.add(blob.size)
+            elif kind == "garbage" or blob.name in known:
+                continue
+            elif kind not in KNOWN_KINDS:
+                report.unknown.append(blob.name)
+            elif rule.is_garbage(app_repository, blob, kind):
+                report.listed.add(blob.size)
+                yield blob
+            else:
+                report.young.add(blob.size)

@@ -1,0 +1,88 @@
+"""``statecore repo forget`` and ``repo prune`` over a directory and a real S3 server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.cli.main import main
+from tests.harness import s3_server
+from tests.harness.s3_server import ACCESS, SECRET
+from tests.unit.repository.published import Publishing
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: str) -> Any:
+    """The document of a command that succeeds."""
+    assert main([*words, "--json"]) == 0
+    return json.loads(capfd.readouterr().out)
+
+
+def prune(capfd: pytest.CaptureFixture[str], url: str, *words: str) -> dict[str, Any]:
+    found = run(capfd, "repo", "prune", "--repository", url, "--min-age", "0s", *words)
+    return {one["application_id"]: one for one in found["applications"]}
+
+
+def check(capfd: pytest.CaptureFixture[str], url: str, directory: Path) -> None:
+    """Forget all snapshots but one of an application, and collect until nothing is left to delete."""
+    orders, payments = Publishing(url, directory), Publishing(url, directory, "payments")
+    for end in (10, 20, 30):
+        orders.publish(end)
+        payments.publish(end)
+    of_orders = ("--repository", url, "--application-id", "orders")
+    planned = run(capfd, "repo", "forget", *of_orders, "--keep-last", "1")
+    assert [one["kept_for"] for one in planned["snapshots"]] == [["last"], [], []]
+    assert len(orders.app_repository.head().snapshots) == 3
+    done = run(capfd, "repo", "forget", *of_orders, "--keep-last", "1", "--apply")
+    assert (done["applied"], len(orders.app_repository.head().snapshots)) == (True, 1)
+    blobs = orders.app_repository.blobs
+    before = {blob.name for blob in blobs.list("apps/")}
+    assert prune(capfd, url, "--apply")["orders"]["listed"]["blobs"] == 2, "manifests; their blobs may be young"
+    assert {blob.name for blob in blobs.list("apps/")} >= before
+    assert prune(capfd, url, "--apply")["orders"]["listed"]["blobs"] > 2
+    planned = prune(capfd, url)
+    deleted = prune(capfd, url, "--apply")
+    assert planned["orders"]["deleted"] == deleted["orders"]["deleted"]
+    assert deleted["orders"]["deleted"]["blobs"] > 0
+    assert deleted["payments"]["deleted"]["blobs"] == 0
+    left = {blob.name for blob in blobs.list("apps/orders/")}
+    assert len(left) == deleted["orders"]["needed"]["blobs"]
+    assert main(["repo", "snapshots", *of_orders]) == 0
+    assert orders.publish(40).snapshot == orders.app_repository.head().snapshots[0].snapshot
+
+
+def test_a_directory_keeps_what_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    check(capfd, (tmp_path / "repository").as_uri(), tmp_path)
+
+
+def test_a_bucket_keeps_what_counts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with s3_server.serving() as server:
+        check(capfd, server.bucket("states").below("production").url, tmp_path)
+
+
+def test_one_application_that_fails_keeps_no_other_from_being_collected(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = (tmp_path / "repository").as_uri()
+    orders = Publishing(url, tmp_path)
+    orders.publish(10)
+    Publishing(url, tmp_path, "payments").publish(10)
+    (tmp_path / "repository" / orders.app_repository.names.head).write_text("{")
+    assert main(["repo", "prune", "--repository", url, "--apply", "--json"]) == 12
+    found = json.loads(capfd.readouterr().out)
+    assert [one["application_id"] for one in found["applications"]] == ["payments"]
+    assert found["failed"]["orders"]["code"] == "head-damaged"
+
+
+def test_a_retention_of_nothing_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    url = (tmp_path / "repository").as_uri()
+    Publishing(url, tmp_path).publish(10)
+    of_orders = ("--repository", url, "--application-id", "orders")
+    assert main(["repo", "forget", *of_orders, "--keep-last", "0", "--apply", "--json"]) == 13
+    assert json.loads(capfd.readouterr().out)["code"] == "retention-empty"

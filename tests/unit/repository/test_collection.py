@@ -1,0 +1,222 @@
+"""A collection of garbage: what is listed, when it is deleted, and what a publication beside it may name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statecore.errors import Corrupted, Retryable
+from statecore.faults import COLLECTION_POINTS, FaultInjected, InjectedFault
+from statecore.repository.collection import CollectionReport, Collector
+from statecore.repository.forget import forget
+from statecore.repository.head import Retention
+from statecore.repository.head_repair import apply_repair, plan_repair
+from statecore.repository.layout import collection_of
+from tests.harness.raising import raises
+from tests.harness.simulated_store import Storage
+from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Snapshots
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+LAST = Retention(last=1, hourly=0, daily=0, weekly=0)
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def storage(clock: Clock) -> Storage:
+    return Storage(clock=clock)
+
+
+def collect(orders: Snapshots, clock: Clock, **more: Any) -> CollectionReport:
+    """A collection, a day after whatever was before."""
+    clock.now += DAY
+    return Collector(orders.app_repository, **more).run()
+
+
+def test_garbage_is_listed_two_collections_after_it_was_put_and_deleted_a_day_later(
+    orders: Snapshots, clock: Clock
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    first = set(orders.storage.blobs)
+    orders.publish("second", {"0_0": {"left": 100, "right": 100}, "0_1": {"left": 100, "right": 100}})
+    assert [one.blobs for one in (collect(orders, clock).listed, collect(orders, clock).listed)] == [0, 0]
+    forget(orders.app_repository, LAST)
+    listed = collect(orders, clock)
+    assert (listed.deleted.blobs, listed.listed.blobs > 0, listed.snapshots) == (0, True, 1)
+    assert first <= set(orders.storage.blobs)
+    deleted = collect(orders, clock)
+    assert (deleted.deleted, deleted.listed.blobs) == (listed.listed, 0)
+    assert first - set(orders.storage.blobs)
+    orders.fetched()
+    assert collect(orders, clock).deleted.blobs == 0
+    assert not [name for name in orders.storage.blobs if "/garbage/" in name]
+
+
+def test_a_plan_changes_nothing_and_says_what_the_run_does(orders: Snapshots, clock: Clock) -> None:
+    orders.upload(BOTH)
+    orders.publish("first", {"0_0": {"left": 50}}, drops_other_tasks=True)
+    for _ in range(4):
+        clock.now += DAY
+        before = dict(orders.storage.blobs), dict(orders.storage.pointers)
+        planned = Collector(orders.app_repository, clock=clock).plan()
+        assert (orders.storage.blobs, orders.storage.pointers) == before
+        done = Collector(orders.app_repository).run()
+        assert (planned.deleted, planned.listed, planned.collection) == (done.deleted, done.listed, done.collection)
+    assert done.deleted.blobs + done.listed.blobs == 0
+
+
+def test_a_collection_is_begun_once_in_the_least_age(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    assert [collect(orders, clock).collection, Collector(orders.app_repository).run().collection] == [1, 1]
+    clock.now -= 50 * 365 * DAY  # 1976
+    assert Collector(orders.app_repository).run().collection == 2, "the time of the last one was wrong"
+
+
+def test_a_job_across_one_collection_publishes_and_across_two_it_uploads_again(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", {"0_0": {"left": 50, "right": 50}}, drops_other_tasks=True)
+    for collections, is_refused in ((1, False), (2, True)):
+        end = 100 * collections
+        job = orders.begin(f"job-{collections}")
+        made = orders.upload({"0_0": {"left": end, "right": end}}, every=end)
+        for _ in range(collections):
+            collect(orders, clock)
+        if not is_refused:
+            job.publish(made, drops_other_tasks=False)
+            continue
+        with raises(Retryable, "upload-collected"):
+            job.publish(made, drops_other_tasks=False)
+        again = orders.begin("again")
+        again.publish(orders.upload({"0_0": {"left": end, "right": end}}, every=end), drops_other_tasks=False)
+    assert orders.ends == {"0_0": {"left": 200, "right": 200}}
+    for _ in range(3):
+        collect(orders, clock)
+    orders.fetched()
+
+
+def test_what_the_head_reaches_may_be_named_however_old_it_is(orders: Snapshots, clock: Clock) -> None:
+    made = orders.upload(BOTH)
+    orders.begin("first").publish(made, drops_other_tasks=True)
+    orders.publish("second", {"0_0": {"left": 100}})
+    for _ in range(4):
+        collect(orders, clock)
+    job = orders.begin("third")
+    job.publish([made[1]], drops_other_tasks=False)  # of the newest snapshot
+    before = [one for one in made if one.task == "0_0"]
+    published = orders.begin("fourth").publish(before, drops_other_tasks=False, refused={("0_0", "left")})
+    assert published is not None, "of an older snapshot that the head names"
+    for _ in range(3):
+        collect(orders, clock)
+    orders.fetched()
+
+
+def test_new_blobs_have_the_number_of_the_collection(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    collect(orders, clock)
+    before = set(orders.storage.blobs)
+    orders.publish("second", {"0_0": {"left": 100}})
+    new = {name.split("/")[2]: collection_of(name) for name in orders.storage.blobs.keys() - before}
+    assert {new["task-manifests"], new.get("packs", new.get("files"))} == {1}
+
+
+@pytest.mark.parametrize("point", COLLECTION_POINTS)
+def test_a_killed_collection_is_gone_on_with(orders: Snapshots, clock: Clock, point: str) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    collect(orders, clock)
+    if point == "collection.during-deletion":
+        collect(orders, clock)
+    clock.now += DAY
+    with pytest.raises(FaultInjected):
+        Collector(orders.app_repository, faults=InjectedFault(point)).run()
+    while (done := collect(orders, clock)).deleted.blobs or done.listed.blobs:
+        pass
+    assert done.needed.blobs == 1 + len([name for name in orders.storage.blobs if name.startswith("apps/")])
+    orders.fetched()
+
+
+@pytest.mark.parametrize("kind", ["manifests", "task-manifests"])
+def test_nothing_is_deleted_while_nobody_knows_what_a_snapshot_needs(
+    orders: Snapshots, clock: Clock, kind: str
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    collect(orders, clock)
+    collect(orders, clock)
+    name = next(name for name in orders.storage.blobs if f"/{kind}/" in name)
+    content, made = orders.storage.blobs[name]
+    orders.storage.blobs[name] = (content[:-1] + b"?", made)
+    before = orders.storage.blobs.keys() - {name}
+    for _ in range(3):
+        with pytest.raises(Corrupted):
+            collect(orders, clock)
+    assert before <= orders.storage.blobs.keys()
+
+
+def test_a_damaged_list_deletes_nothing(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    for _ in range(2):
+        collect(orders, clock)
+    (name,) = [name for name in orders.storage.blobs if "/garbage/" in name]
+    content, made = orders.storage.blobs[name]
+    orders.storage.blobs[name] = (content[:-1] + bytes([content[-1] ^ 1]), made)
+    before = set(orders.storage.blobs)
+    with raises(Corrupted, "garbage-list-damaged", blob=name):
+        collect(orders, clock)
+    assert before == set(orders.storage.blobs)
+    del orders.storage.blobs[name]
+    collect(orders, clock)
+    assert collect(orders, clock).deleted.blobs > 0
+
+
+def test_a_head_that_is_made_anew_names_nothing_that_is_being_deleted(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.publish("second", {"0_0": {"left": 100}})
+    for _ in range(2):
+        collect(orders, clock)
+    forget(orders.app_repository, LAST)
+    listed = collect(orders, clock)
+    assert listed.listed.blobs
+    del orders.storage.pointers[orders.app_repository.names.head]
+    plan = plan_repair(orders.app_repository)
+    apply_repair(orders.app_repository, plan)
+    assert [one.code for one in plan.excluded] == ["collected"]
+    assert orders.requests == ["second"]
+    assert orders.app_repository.head().collection > listed.collection - 1
+    assert collect(orders, clock).deleted.blobs == 0, "lists of another epoch are void"
+    orders.fetched()
+
+
+def test_what_this_release_does_not_make_is_left_alone(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    others = [f"apps/{APPLICATION}/notes/of-mine", f"apps/{APPLICATION}/files/ab/without-number"]
+    for name in others:
+        orders.storage.put(name, b"mine")
+    for _ in range(4):
+        done = collect(orders, clock)
+    assert done.unknown == others[:1]
+    assert set(others) <= orders.storage.blobs.keys()
+
+
+def test_files_of_jobs_go_when_no_retry_uses_them_any_more(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    names = orders.app_repository.names
+    for name in (names.job("request", "plan"), f"{names.staging('plan')}/result", names.in_progress_marker):
+        orders.storage.put(name, b"{}")
+    collect(orders, clock)
+    clock.now += 7 * DAY
+    assert collect(orders, clock).listed.blobs == 2
+    assert collect(orders, clock).deleted.blobs == 2
+    assert names.in_progress_marker in orders.storage.blobs

@@ -1,0 +1,51 @@
+"""The protocol of collection loses nothing in any interleaving of a few actors, and each of its rules is needed."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from tests.unit.repository.collection_model import FORGET, REPAIR, Rules, State, beginning, collector, search, writer
+
+SMALL = {
+    "a writer": beginning(writer("w", ["old", "left"]), collector(3)),
+    "two writers": beginning(writer("w", ["left"]), writer("v", ["left", "old"]), collector(3)),
+    "a writer while snapshots are forgotten": beginning(writer("w", ["left", "new"]), collector(4), FORGET),
+    "a writer and a repair": beginning(writer("w", ["left"]), collector(3), REPAIR, disasters=1),
+    "a repair": beginning(collector(4), FORGET, REPAIR, disasters=1),
+}
+LARGE = {
+    "two writers and a repair": beginning(
+        writer("w", ["left"]), writer("v", ["left"]), collector(3), REPAIR, disasters=1
+    ),
+    "a writer, a repair, and forgotten snapshots": beginning(
+        writer("w", ["left"]), collector(4), FORGET, REPAIR, disasters=1
+    ),
+    "two collectors": beginning(collector(3), collector(3), FORGET, REPAIR, disasters=1),
+}
+BROKEN_BY = {
+    "writers_check_names": SMALL["a writer"],
+    "blobs_of_the_last_collection_stay": SMALL["a writer"],
+    "manifests_in_flight_stay": SMALL["a writer"],
+    "repair_reads_garbage": SMALL["a writer and a repair"],
+    "checks_head_before_deleting": LARGE["two collectors"],
+}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        *(pytest.param(state, id=name) for name, state in SMALL.items()),
+        *(pytest.param(state, id=name, marks=pytest.mark.full) for name, state in LARGE.items()),
+    ],
+)
+def test_no_interleaving_takes_what_a_head_names(state: State) -> None:
+    found = search(state)
+    assert found.broken is None
+    assert found.states > 1_000
+
+
+@pytest.mark.parametrize("rule", [one.name for one in fields(Rules)])
+def test_each_rule_is_needed(rule: str) -> None:
+    assert search(BROKEN_BY[rule], replace(Rules(), **{rule: False})).broken is not None

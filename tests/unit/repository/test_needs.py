@@ -1,0 +1,83 @@
+"""Features that this release does not know: what needs them is refused by name, and nothing is taken for damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.collection import Collector
+from statecore.repository.forget import forget
+from statecore.repository.head import HEAD, Retention
+from statecore.repository.head_repair import plan_repair
+from statecore.repository.needs import Needs
+from statecore.repository.pins import pin
+from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
+from tests.harness.raising import raises
+from tests.unit.repository.snapshots import BOTH, Snapshots
+
+READ, WRITE = Needs(read=("aead-9",)), Needs(write=("leases",))
+
+READERS: dict[str, Callable[[Snapshots], Any]] = {
+    "head": lambda orders: orders.app_repository.head(),
+    "repair": lambda orders: plan_repair(orders.app_repository),
+}
+WRITERS: dict[str, Callable[[Snapshots], Any]] = {
+    "publish": lambda orders: orders.publish("second", BOTH),
+    "pin": lambda orders: pin(orders.app_repository, "newest"),
+    "forget": lambda orders: forget(orders.app_repository, Retention(1, 0, 0, 0)),
+    "prune": lambda orders: Collector(orders.app_repository).run(),
+}
+
+
+def change_head(orders: Snapshots, needs: Needs) -> None:
+    name = orders.app_repository.names.head
+    head = replace(HEAD.decode(orders.storage.pointers[name]), needs=needs)
+    orders.storage.pointers[name] = HEAD.encode(head)
+
+
+@pytest.mark.parametrize("what", [*READERS, *WRITERS])
+def test_a_head_that_needs_an_unknown_reader_is_refused(orders: Snapshots, first: None, what: str) -> None:
+    change_head(orders, READ)
+    before = dict(orders.storage.pointers)
+    with raises(Invalid, "format-unsupported", features=["aead-9"]):
+        (READERS | WRITERS)[what](orders)
+    assert before == orders.storage.pointers
+
+
+@pytest.mark.parametrize("what", WRITERS)
+def test_a_head_that_needs_an_unknown_writer_is_read_and_not_written(orders: Snapshots, first: None, what: str) -> None:
+    change_head(orders, WRITE)
+    before = dict(orders.storage.pointers)
+    for read in READERS.values():
+        read(orders)
+    orders.fetched()
+    with raises(Invalid, "format-unsupported", features=["leases"]):
+        WRITERS[what](orders)
+    assert before == orders.storage.pointers
+
+
+@pytest.mark.parametrize("what", WRITERS)
+def test_a_repository_that_needs_an_unknown_writer_is_not_written(orders: Snapshots, first: None, what: str) -> None:
+    descriptor = replace(orders.app_repository.repository.descriptor, needs=WRITE)
+    orders.storage.blobs[DESCRIPTOR_NAME] = (DESCRIPTOR.encode(descriptor), 0.0)
+    repository = orders.app_repository.repository._replace(descriptor=descriptor)
+    changed = replace(orders, app_repository=ApplicationRepository(repository, "orders"))
+    before = dict(orders.storage.pointers)
+    with raises(Invalid, "format-unsupported", features=["leases"]):
+        WRITERS[what](changed)
+    assert before == orders.storage.pointers
+
+
+def test_what_is_needed_is_needed_of_the_next_head_too(
+    orders: Snapshots, first: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_head(orders, WRITE)
+    monkeypatch.setattr("statecore.repository.needs.WRITE_FEATURES", frozenset({"leases"}))
+    orders.publish("second", BOTH)
+    forget(orders.app_repository, Retention(1, 0, 0, 0))
+    assert orders.app_repository.head().needs == WRITE
