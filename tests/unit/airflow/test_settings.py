@@ -26,6 +26,7 @@ def test_an_empty_variable_counts_as_absent() -> None:
         "STATECORE_KAFKA_CONN",
         "STATECORE_REPOSITORY",
         "STATECORE_SNAPSHOT_SCHEDULE",
+        "STATECORE_PRUNE_SCHEDULE",
         "STATECORE_AWS_CONN",
         "STATECORE_CHECKPOINT_TICK",
         "STATECORE_SPARK_FROM",
@@ -100,6 +101,14 @@ def test_a_schedule_needs_applications_and_a_repository() -> None:
         said = {name: value for name, value in SCHEDULED.items() if name != absent}
         with raises(Invalid, "setting-missing", settings=[absent]):
             Settings.from_environment(said).check_schedule()
+
+
+def test_a_schedule_of_collections_needs_a_repository() -> None:
+    Settings.from_environment({}).check_prune_schedule()
+    site = {"STATECORE_PRUNE_SCHEDULE": "@daily", "STATECORE_REPOSITORY": "file:///r"}
+    Settings.from_environment(site).check_prune_schedule()
+    with raises(Invalid, "setting-missing", settings=["STATECORE_REPOSITORY"]):
+        Settings.from_environment({**site, "STATECORE_REPOSITORY": ""}).check_prune_schedule()
 
 
 @pytest.mark.parametrize("tick", ["0s", "1s", "2h", "-1m", "often", "60"])

@@ -20,6 +20,7 @@ pytestmark = AIRFLOWS_OWN_WARNINGS
         ("migrate_checkpoints", {"pyspark", "pyarrow"}),
         ("recover_global_stores", {"pyspark", "pyarrow"}),
         ("snapshot_state", {"pyspark"}),
+        ("prune_snapshots", {"pyspark", "pyarrow", "boto3", "kafka"}),
     ],
 )
 def test_the_file_is_read_without_packages_of_the_jobs(dag: str, packages: set[str]) -> None:

@@ -50,7 +50,14 @@ def test_every_dag_file_is_read_without_an_error() -> None:
     bag = DagBag(str(DAGS))
     assert bag.import_errors == {}
     assert set(bag.dags) == {
-        *("checkpoint_stores", "migrate_checkpoints", "recover_global_stores", "restore_stores", "snapshot_state")
+        *(
+            "checkpoint_stores",
+            "migrate_checkpoints",
+            "recover_global_stores",
+            "restore_stores",
+            "snapshot_state",
+            "prune_snapshots",
+        )
     }
 
 

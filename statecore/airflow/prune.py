@@ -1,0 +1,188 @@
+"""The tasks of ``prune_snapshots``: plan the collection of each application, ask a person above a bound, collect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Param
+
+from statecore.airflow.credentials import aws_environment, environment
+from statecore.airflow.failures import describe
+from statecore.airflow.form import required
+from statecore.airflow.settings import Settings
+from statecore.errors import Invalid, StatecoreError
+from statecore.spec.units import DURATION_EXPECTED, parse_duration, parse_size
+from statecore.words import format_bytes, number_of
+
+if TYPE_CHECKING:
+    import logging
+
+    from airflow.sdk import Context
+
+    from statecore.repository.collection import CollectionReport
+
+
+class PlannedCollection(TypedDict):
+    """What a collection of one application would delete now."""
+
+    application_id: str
+    deleted_blobs: int
+    deleted_bytes: int
+
+
+def params(repository: str | None) -> dict[str, Param]:
+    """The form of ``prune_snapshots``."""
+    return {
+        "repository": required(
+            repository,
+            type="string",
+            minLength=1,
+            title="Repository",
+            description="URL of the repository: s3://bucket/prefix, or file:///path of a directory that all machines "
+            "share.",
+        ),
+        "application_ids": Param(
+            [],
+            type="array",
+            items={"type": "string", "minLength": 1},
+            title="Applications",
+            description="The application ids, one per line; empty for all of the repository.",
+        ),
+        "min_age": Param(
+            "24h",
+            type="string",
+            title="Minimum age",
+            description="How long garbage stays after it was listed, and at least the time between two collections. "
+            "The longest job that uploads has to end within it.",
+        ),
+        "approve_above": Param(
+            "100g",
+            type=["null", "string"],
+            title="Ask above",
+            description="If a run would delete more than this of all applications together, a person has to approve "
+            "it: Required Actions. Empty: nobody is asked.",
+        ),
+    }
+
+
+def planned_collections(values: Mapping[str, Any], log: logging.Logger) -> list[PlannedCollection]:
+    """What a run would delete, by application. Raises ``StatecoreError``."""
+    from statecore.repository.application_repository import applications_in
+    from statecore.repository.repository import open_repository
+
+    _min_age_ms(values), _bound(values)  # a wrong one is refused before anything is read
+    with _credentials(str(values["repository"])):
+        chosen = values["application_ids"] or applications_in(open_repository(str(values["repository"])))
+        found = []
+        for application_id in chosen:
+            planned = PlannedCollection(application_id=application_id, deleted_blobs=0, deleted_bytes=0)
+            try:
+                report = _collector(values, application_id).plan()
+            except StatecoreError as error:  # its own task fails by it; the others are collected
+                log.warning("%s", describe(error.to_json()))
+            else:
+                log_report(report, log)
+                planned |= {"deleted_blobs": report.deleted.blobs, "deleted_bytes": report.deleted.bytes}
+            found.append(planned)
+    return found
+
+
+def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger) -> dict[str, Any]:
+    """Collect the garbage of an application. Raises ``StatecoreError``."""
+    from dataclasses import asdict
+
+    with _credentials(str(values["repository"])):
+        report = _collector(values, application_id).run()
+    log_report(report, log)
+    return asdict(report)
+
+
+def log_report(report: CollectionReport, log: logging.Logger) -> None:
+    """Tell the operator what was deleted, or would be."""
+    amounts = ((report.deleted, "deleted"), (report.listed, "listed"), (report.waiting, "listed before"))
+    text = ", ".join(f"{what} {number_of(one.blobs, 'blob')} of {format_bytes(one.bytes)}" for one, what in amounts)
+    log.info("%s%s: %s", report.application_id, "" if report.applied else " (plan)", text)
+
+
+def _collector(values: Mapping[str, Any], application_id: str) -> Any:
+    from statecore.repository.application_repository import ApplicationRepository
+    from statecore.repository.collection import Collector
+
+    application = ApplicationRepository.open(str(values["repository"]), application_id)
+    return Collector(application, min_age_ms=_min_age_ms(values))
+
+
+def _credentials(url: str) -> Any:
+    settings = Settings.from_environment()
+    return environment(aws_environment(settings.aws_conn_id, "all applications") if url.startswith("s3:") else {})
+
+
+def _min_age_ms(values: Mapping[str, Any]) -> int:
+    found = parse_duration(str(values["min_age"]))
+    if found is None:
+        raise Invalid(
+            f"The minimum age {values['min_age']!r} is not a time; expected {DURATION_EXPECTED}.",
+            code="parameter-invalid",
+            action="Correct it in the form; nothing was changed.",
+            parameter="min_age",
+        )
+    return found
+
+
+def _bound(values: Mapping[str, Any]) -> int | None:
+    text = values["approve_above"]
+    found = parse_size(text) if text else None
+    if text and found is None:
+        raise Invalid(
+            f"{text!r} is not a number of bytes; expected a number with k, m or g, such as 100g.",
+            code="parameter-invalid",
+            action="Correct it in the form; nothing was changed.",
+            parameter="approve_above",
+        )
+    return found
+
+
+class CollectionApproval(ApprovalOperator):
+    """Asks a person if a run would delete more than the bound; returns the applications to collect.
+
+    It is deferred while it waits, so it uses no worker. Without an answer nothing is deleted in this run.
+    """
+
+    template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "planned")
+
+    def __init__(self, *, planned: Any, **kwargs: Any) -> None:
+        super().__init__(subject="Delete garbage of the repository?", defaults=ApprovalOperator.REJECT, **kwargs)
+        self.planned = planned
+
+    def execute(self, context: Context) -> Any:
+        """Wait for an answer if one is needed."""
+        values, size = context["params"], sum(one["deleted_bytes"] for one in self.planned)
+        bound = _bound(values)
+        if bound is None or size <= bound:
+            self.log.info("%s would be deleted; nobody has to approve that", format_bytes(size))
+            return self._applications()
+        rows = [
+            f"| {one['application_id']} | {one['deleted_blobs']:,} | {format_bytes(one['deleted_bytes'])} |"
+            for one in self.planned
+        ]
+        self.subject = f"Delete {format_bytes(size)} of garbage?"
+        self.body = "\n".join(
+            [
+                f"No snapshot of {values['repository']} needs these blobs, and no job can publish them any more.",
+                "",
+                "| application | blobs | bytes |",
+                "| --- | ---: | ---: |",
+                *rows,
+            ]
+        )
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Go on with the answer; after a rejection the following tasks are skipped."""
+        super().execute_complete(context, event)
+        return self._applications()
+
+    def _applications(self) -> list[str]:
+        return [one["application_id"] for one in self.planned]
