@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import count
 from threading import Lock
 from typing import Any
@@ -150,6 +151,15 @@ SNAPSHOT_READ_AT = Instrument(
     _GAUGE,
     "s",
     "time up to which the newest snapshot is known to be complete, in seconds since the epoch",
+)
+SNAPSHOTS_VERIFIED = Instrument(
+    "snapshot-verified-time",
+    _GAUGE,
+    "s",
+    "time since which all that a level of statecore repo verify reads was verified, in seconds since the epoch",
+)
+SNAPSHOTS_DAMAGED = Instrument(
+    "snapshot-damage", _GAUGE, "{damage}", "damage that the newest verifications at that level found in a repository"
 )
 GLOBAL_STATE = Instrument(
     "global-state", _GAUGE, "{state}", "state of a global store: 0 CREATED, 1 RESTORING, 2 RUNNING, 3 ERROR, 4 CLOSED"
@@ -340,6 +350,25 @@ class CheckpointMetrics:
         self._values[instrument] = value
         if instrument not in self._ends:
             self._ends[instrument] = self._metrics.observe(instrument, lambda: self._values[instrument], self._tags)
+
+
+class VerificationMetrics:
+    """Metrics of the verifications of one application in a repository, by ``level``.
+
+    Args:
+        known: since when each level was verified as a whole, in ms since the epoch, and the damage that was found.
+    """
+
+    def __init__(self, metrics: Metrics, application_id: str, known: Mapping[Any, tuple[int, int]]) -> None:
+        self._ends = []
+        for level, (since_ms, damaged) in known.items():
+            tags = {"application-id": application_id, "level": str(level)}
+            self._ends.append(metrics.observe(SNAPSHOTS_VERIFIED, partial(float, since_ms / 1000), tags))
+            self._ends.append(metrics.observe(SNAPSHOTS_DAMAGED, partial(float, damaged), tags))
+
+    def close(self) -> None:
+        for end in self._ends:
+            end()
 
 
 class MeteredProgress:

@@ -12,6 +12,7 @@ variable                         meaning
 ``STATECORE_REPOSITORY``         default repository for snapshots
 ``STATECORE_SNAPSHOT_SCHEDULE``  schedule of ``snapshot_state``: a cron expression or a preset; default none
 ``STATECORE_PRUNE_SCHEDULE``     schedule of ``prune_snapshots``, likewise
+``STATECORE_VERIFY_SCHEDULE``    schedule of ``verify_snapshots``, likewise
 ``STATECORE_CHECKPOINT_TICK``    how often ``checkpoint_stores`` looks for due applications, such as ``1m``; default
                                  never
 ``STATECORE_SPARK_FROM``         number of offsets in a checkpoint's tails from which Spark reads them, and not the
@@ -73,6 +74,7 @@ class Settings:
         kafka_conn_id: Kafka credentials of applications without a connection of their own, or ``None``.
         snapshot_schedule: schedule of ``snapshot_state``, or ``None`` for no schedule.
         prune_schedule: schedule of ``prune_snapshots``, or ``None`` for no schedule.
+        verify_schedule: schedule of ``verify_snapshots``, likewise.
         aws_conn_id: the driver's credentials of the object store, or ``None`` for those of its machine.
         checkpoint_tick_ms: interval in ms at which due checkpoints are looked for, or ``None`` for never.
         spark_from: number of offsets in a checkpoint's tails from which Spark reads them, or ``None`` for the job's
@@ -90,6 +92,7 @@ class Settings:
     repository: str | None = None
     snapshot_schedule: str | None = None
     prune_schedule: str | None = None
+    verify_schedule: str | None = None
     aws_conn_id: str | None = None
     checkpoint_tick_ms: int | None = None
     spark_from: int | None = None
@@ -110,6 +113,7 @@ class Settings:
             repository=env.get("STATECORE_REPOSITORY") or None,
             snapshot_schedule=env.get("STATECORE_SNAPSHOT_SCHEDULE") or None,
             prune_schedule=env.get("STATECORE_PRUNE_SCHEDULE") or None,
+            verify_schedule=env.get("STATECORE_VERIFY_SCHEDULE") or None,
             aws_conn_id=env.get("STATECORE_AWS_CONN") or None,
             checkpoint_tick_ms=_tick(env.get("STATECORE_CHECKPOINT_TICK", "")),
             spark_from=_offsets(env.get("STATECORE_SPARK_FROM", "")),
@@ -126,6 +130,11 @@ class Settings:
         """Check that scheduled collections have a repository. Raises ``Invalid``."""
         if self.prune_schedule and not self.repository:
             raise _lacking("STATECORE_PRUNE_SCHEDULE", ["STATECORE_REPOSITORY"])
+
+    def check_verify_schedule(self) -> None:
+        """Check that scheduled verifications have a repository. Raises ``Invalid``."""
+        if self.verify_schedule and not self.repository:
+            raise _lacking("STATECORE_VERIFY_SCHEDULE", ["STATECORE_REPOSITORY"])
 
     def check_tick(self) -> None:
         """Check that scheduled checkpoints have applications and a repository. Raises ``Invalid``."""

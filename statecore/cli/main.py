@@ -71,6 +71,7 @@ REPO: dict[str, str] = {
     "pin": "keep a snapshot, however old it becomes",
     "unpin": "remove the pin of a snapshot",
     "compact": "merge the runs of databases that have many",
+    "verify": "verify snapshots: documents, files, or all bytes",
     "forget": "leave snapshots out of the head, by a retention",
     "prune": "delete what no snapshot needs any more",
     "repair-head": "rebuild a lost or damaged head: the list of current snapshots",

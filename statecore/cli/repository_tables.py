@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from statecore.repository.listing import ApplicationView, SnapshotView, TaskView
     from statecore.repository.manifest import StoreSnapshot
     from statecore.repository.verification import VerifiedSnapshot
+    from statecore.repository.verification_record import VerificationRecord
 
 UNKNOWN = "unknown"
 
@@ -213,6 +214,17 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
         for task, error in one.damage.items():
             what = f"{one.entry.snapshot}, task {task}" if task else one.entry.snapshot
             print_line(console, f"damaged: {what}: {error.what}", "red")
+
+
+def show_verified(record: VerificationRecord, console: Console) -> None:
+    """Print which levels were verified when: of those verified at once the highest."""
+    found: list[str] = []
+    newest = 0
+    for level, (at_ms, damaged) in reversed(record.known.items()):
+        if at_ms > newest:
+            newest = at_ms
+            found.append(f"{level} {data_age(at_ms)}" + (f" ({damaged} damaged)" if damaged else ""))
+    print_line(console, f"verified: {', '.join(found) or 'never'}")
 
 
 def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot | None) -> None:

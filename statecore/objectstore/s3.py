@@ -16,6 +16,7 @@ which it recognises its own.
 from __future__ import annotations
 
 import uuid
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -159,7 +160,14 @@ class S3Blobs(S3Requests, Blobs):
                 Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._encryption.access
             )
         size = found["ContentLength"]
-        return Blob(name, size, found["LastModified"].timestamp(), self._checksum(found.get("ChecksumCRC32"), size))
+        sha256 = found.get("ChecksumSHA256", "")  # with "-" it is of the hashes of parts
+        return Blob(
+            name,
+            size,
+            found["LastModified"].timestamp(),
+            self._checksum(found.get("ChecksumCRC32"), size),
+            b64decode(sha256).hex() if sha256 and "-" not in sha256 else None,
+        )
 
     def _checksum(self, checksum: str | None, size: int) -> Checksum | None:
         """A comparable checksum: of the whole, or of parts of the size that this client would send."""

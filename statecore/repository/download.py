@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from statecore.cores import usable_cores
 from statecore.errors import Corrupted
@@ -36,6 +36,14 @@ PIECES_AT_ONCE = max(4, min(16, 2 * usable_cores()))
 """Requests at the same time; more than the cores can decrypt, hash and write only slow each other down."""
 
 _PARTIAL = "partial"
+
+
+class _Stored(Protocol):
+    @property
+    def extent(self) -> Extent: ...
+
+
+StoredT = TypeVar("StoredT", bound=_Stored)
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ def download(
             missing.append(one)
     incoming = [
         [_Incoming(one, IncomingFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
-        for together in _adjacent_groups(missing, piece_bytes)
+        for together in adjacent_groups(missing, piece_bytes)
     ]
     try:
         pieces = [piece for files in incoming for piece in _pieces(files, piece_bytes)]
@@ -149,9 +157,9 @@ def _exists(one: RemoteFile, directory: Path, local_file: Path | None) -> bool:
     return False
 
 
-def _adjacent_groups(files: Sequence[RemoteFile], piece_bytes: int) -> list[list[RemoteFile]]:
+def adjacent_groups(files: Iterable[StoredT], piece_bytes: int) -> list[list[StoredT]]:
     """Group adjacent files up to one piece per request; a large file is alone; largest group first."""
-    groups: list[list[RemoteFile]] = []
+    groups: list[list[StoredT]] = []
     room = 0
     for one in sorted(files, key=lambda one: (one.extent.blob, one.extent.start)):
         extent = one.extent

@@ -1,9 +1,9 @@
 """Names of blobs and pointers in a repository; ``docs/repository-format.md`` lists them.
 
-Everything but ``HEAD``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never changed. All
-hashes are SHA-256 of the stored bytes. The names of files, packs and task manifests end with the collection number of
-the head under which they were put (:mod:`statecore.repository.garbage`): a name that was ever deleted is never made
-again.
+Everything but ``HEAD``, ``verified``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never
+changed. All hashes are SHA-256 of the stored bytes. The names of files, packs and task manifests end with the
+collection number of the head under which they were put (:mod:`statecore.repository.garbage`): a name that was ever
+deleted is never made again.
 """
 
 from __future__ import annotations
@@ -77,6 +77,11 @@ class Layout:
     def in_progress_marker(self) -> str:
         """In-progress marker of a long checkpoint."""
         return f"{self.requests}checkpoint.in-progress"
+
+    @property
+    def verified(self) -> str:
+        """The pointer to what was verified when."""
+        return f"{self._root}/verified"
 
     @property
     def garbage_lists(self) -> str:

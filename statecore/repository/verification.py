@@ -46,6 +46,7 @@ class Verification:
         files: bool = False,
         count_file_bytes: bool = False,
         tolerated: tuple[type[Damage], ...] = (Corrupted, Invalid),
+        found: Callable[[TaskManifest], None] = lambda _: None,
     ) -> None:
         self._app_repository, self._files, self._named, self._tolerated = (
             app_repository,
@@ -53,6 +54,7 @@ class Verification:
             count_file_bytes,
             tolerated,
         )
+        self._found = found  # called with each intact task manifest, once
         # recorded bytes of files, by hash, for each task manifest
         self.file_bytes: dict[TaskManifestKey, dict[str, int]] = {}
         self._task_manifests: dict[TaskManifestKey, Damage | None] = {}
@@ -91,6 +93,8 @@ class Verification:
         for together in self._pool.map(self._read, by_blob.values()):
             self._check_files([found for _, found in together if isinstance(found, TaskManifest)])
             for reference, found in together:
+                if isinstance(found, TaskManifest):
+                    self._found(found)
                 if self._named and isinstance(found, TaskManifest):
                     files = extents_of([found]).items()
                     self.file_bytes[key_of(reference)] = {digest: extent.bytes for digest, extent in files}

@@ -30,6 +30,8 @@ from statecore.metrics import (
     RESTORE_REMAINING,
     RESTORED,
     SNAPSHOT_READ_AT,
+    SNAPSHOTS_DAMAGED,
+    SNAPSHOTS_VERIFIED,
     UNCOMMITTED_BYTES,
     CheckpointMetrics,
     Instrument,
@@ -37,6 +39,7 @@ from statecore.metrics import (
     MeteredProgress,
     OpenTelemetryMetrics,
     RestoreMetrics,
+    VerificationMetrics,
     store_tags,
 )
 from statecore.progress import NullProgress
@@ -267,6 +270,16 @@ def test_checkpoint_metrics_give_last_success_and_freshness(collected: Collected
     checkpoints.close()
     assert collected.points(CHECKPOINT_SUCCESS) == {}
     assert not CheckpointMetrics(NO_METRICS, tags).is_exported
+
+
+def test_verification_metrics_are_of_each_level(collected: Collected) -> None:
+    exported = VerificationMetrics(collected.metrics, "orders", {"files": (90_500, 0), "bytes": (70_000, 2)})
+    for level, since, damaged in (("files", 90.5, 0), ("bytes", 70.0, 2)):
+        tags = {"application-id": "orders", "level": level}
+        assert (collected.value(SNAPSHOTS_VERIFIED, tags), collected.value(SNAPSHOTS_DAMAGED, tags)) == (since, damaged)
+    exported.close()
+    exported.close()
+    assert collected.points(SNAPSHOTS_VERIFIED) == collected.points(SNAPSHOTS_DAMAGED) == {}
 
 
 def test_gauges_with_the_same_tags_are_summed(collected: Collected) -> None:

@@ -7,6 +7,7 @@ all the same. 14 without snapshots, 10 if the repository could not be read.
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
@@ -16,6 +17,7 @@ from statecore.cli.repository_tables import (
     exit_code,
     show_applications,
     show_snapshots,
+    show_verified,
     verified_document,
 )
 from statecore.errors import missing_option
@@ -76,11 +78,13 @@ def _applications(repository: Repository, output: Output) -> int:
 def _snapshots(application: ApplicationRepository, output: Output, *, held: bool) -> int:
     from statecore.cli.output import result_console
     from statecore.repository.listing import list_snapshots
+    from statecore.repository.verification_record import verified_before
 
     head = application.head()
     output.progress.phase("inspect", len(head.snapshots), "snapshots")
     found = list_snapshots(application, head, output.progress.advance, space_usage=held)
     output.progress.done()
+    verified = verified_before(application)
     code = exit_code(error for one in found for error in one.damage.values())
     output.document(
         {
@@ -90,9 +94,11 @@ def _snapshots(application: ApplicationRepository, output: Output, *, held: bool
             "epoch": head.epoch,
             "generation": head.generation,
             "snapshots": [verified_document(one) for one in found],
+            "verified": [asdict(one) for one in verified.verified],
             "exit_code": code,
         }
     )
     if not output.json:
         show_snapshots(found, result_console(), held=held)
+        show_verified(verified, result_console())
     return code

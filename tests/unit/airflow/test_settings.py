@@ -27,6 +27,7 @@ def test_an_empty_variable_counts_as_absent() -> None:
         "STATECORE_REPOSITORY",
         "STATECORE_SNAPSHOT_SCHEDULE",
         "STATECORE_PRUNE_SCHEDULE",
+        "STATECORE_VERIFY_SCHEDULE",
         "STATECORE_AWS_CONN",
         "STATECORE_CHECKPOINT_TICK",
         "STATECORE_SPARK_FROM",
@@ -109,6 +110,14 @@ def test_a_schedule_of_collections_needs_a_repository() -> None:
     Settings.from_environment(site).check_prune_schedule()
     with raises(Invalid, "setting-missing", settings=["STATECORE_REPOSITORY"]):
         Settings.from_environment({**site, "STATECORE_REPOSITORY": ""}).check_prune_schedule()
+
+
+def test_a_schedule_of_verifications_needs_a_repository() -> None:
+    Settings.from_environment({}).check_verify_schedule()
+    said = {"STATECORE_VERIFY_SCHEDULE": "@daily"}
+    Settings.from_environment({**said, "STATECORE_REPOSITORY": "file:///r"}).check_verify_schedule()
+    with raises(Invalid, "setting-missing", settings=["STATECORE_REPOSITORY"]):
+        Settings.from_environment(said).check_verify_schedule()
 
 
 @pytest.mark.parametrize("tick", ["0s", "1s", "2h", "-1m", "often", "60"])

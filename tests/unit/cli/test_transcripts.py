@@ -35,7 +35,7 @@ from tests.unit.jobs.diff.test_run import OTHERS, ROWS, write
 from tests.unit.jobs.history.test_instance_history import Directory
 from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import FAILURE, entry
-from tests.unit.repository.published import Publishing
+from tests.unit.repository.published import Publishing, flip
 from tests.unit.standby.promote.promoting import World
 
 SPEC = """\
@@ -306,6 +306,33 @@ def test_repo_init(transcript: Transcript, root: Path) -> None:
     assert [transcript.run(*words) for _ in range(2)] == [0, 0]
     assert transcript.run("repo", "init", "--repository", "/srv/repository") == 13
     transcript.check("repo-init")
+
+
+def test_repo_verify(transcript: Transcript, root: Path) -> None:
+    (root / "scratch").mkdir()
+    orders = Publishing((root / "repository").as_uri(), root / "scratch")
+    orders.publish(10)
+    orders.publish(20, [0], drops_other_tasks=False)
+    words = ("repo", "verify", "--repository", orders.app_repository.url)
+    of = ("--repository", orders.app_repository.url, "--application-id", "orders")
+    assert transcript.run("repo", "snapshots", *of) == 0
+    assert transcript.run(*words) == 0
+    assert transcript.run(*words, "--level", "bytes", "--subset", "1/1") == 0
+    assert transcript.run(*words, "--subset", "/7") == 2
+    assert transcript.run(*words, "--level", "bytes", "--subset", "8/7") == 2
+    assert transcript.run(*words, "--application-id", "order") == 14
+    newest = orders.app_repository.task_manifests(
+        orders.app_repository.manifest(orders.app_repository.head().snapshots[0]).value.task_manifests
+    )
+    for task, done in (("0_0", Path.unlink), ("0_1", lambda file: flip(file, 3))):
+        ((_, extent),) = newest[task].manifest.stores[0].extents
+        done(root / "repository" / extent.blob)
+    assert transcript.run(*words) == 12
+    assert transcript.run(*words, "--level", "bytes") == 12
+    assert transcript.run("repo", "snapshots", *of) == 0
+    (root / "repository" / orders.app_repository.names.head).unlink()
+    assert transcript.run(*words) == 12
+    transcript.check("repo-verify")
 
 
 def test_inspect(transcript: Transcript, root: Path) -> None:

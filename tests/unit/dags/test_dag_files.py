@@ -21,6 +21,7 @@ pytestmark = AIRFLOWS_OWN_WARNINGS
         ("recover_global_stores", {"pyspark", "pyarrow"}),
         ("snapshot_state", {"pyspark"}),
         ("prune_snapshots", {"pyspark", "pyarrow", "boto3", "kafka"}),
+        ("verify_snapshots", {"pyspark", "pyarrow", "boto3", "kafka"}),
     ],
 )
 def test_the_file_is_read_without_packages_of_the_jobs(dag: str, packages: set[str]) -> None:

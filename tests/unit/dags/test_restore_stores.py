@@ -57,6 +57,7 @@ def test_every_dag_file_is_read_without_an_error() -> None:
             "restore_stores",
             "snapshot_state",
             "prune_snapshots",
+            "verify_snapshots",
         )
     }
 

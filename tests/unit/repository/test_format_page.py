@@ -18,7 +18,7 @@ from statecore.documents import encode_json, plain
 from statecore.faults import PUBLISH_POINTS
 from statecore.images.model import Run
 from statecore.repository import content_digests as contents
-from statecore.repository import garbage, head, manifest, repository
+from statecore.repository import garbage, head, manifest, repository, verification_record
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import Layout
 from statecore.repository.upload import PACK_BYTES, SMALL
@@ -33,6 +33,7 @@ DOCUMENTS = (
     manifest.TASK_MANIFEST,
     contents._DOCUMENT,
     garbage.GARBAGE_LIST,
+    verification_record.RECORD,
 )
 
 SHA = "ab" * 32
@@ -117,6 +118,7 @@ def test_the_names_are_those_of_the_page() -> None:
         names.content("I"),
         names.job("R", "W"),
         names.in_progress_marker,
+        names.verified,
         names.garbage_list(1, 2, SHA),
         f"{names.staging('P')}/...",
     ]

@@ -27,6 +27,7 @@ def names(layout: Layout) -> list[str]:
         layout.pack(DIGEST),
         layout.content(DIGEST),
         layout.job("manual__2026-11-23T01:02:03".replace(":", "-"), "plan"),
+        layout.verified,
         layout.garbage_list(1, 1 << 40, DIGEST),
         layout.staging("plan-1"),
     ]

@@ -1,0 +1,129 @@
+"""``statecore repo verify``: verify what the heads of a repository name, up to a level.
+
+Exit code 0 without damage, 12 (``Corrupted``) with damage, 13 if something is of another release, 14 without snapshots,
+10 if the repository could not be read. Nothing is changed but the verification record.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output, print_line, result_console
+from statecore.cli.repo.options import add_repository
+from statecore.words import format_bytes, number_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from statecore.repository.verify import Subset, VerificationReport
+
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
+_SHOWN = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_repository(parser)
+    parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
+    parser.add_argument(
+        "--level",
+        choices=("documents", "files", "checksums", "bytes"),
+        default="files",
+        help="documents: head, manifests, task manifests; files: also presence and size of all blobs; checksums: also "
+        "the SHA-256 that the object store keeps of a blob, if it keeps one; bytes: also read all files and compare "
+        "their SHA-256 (default: files)",
+    )
+    parser.add_argument(
+        "--subset",
+        type=_subset,
+        metavar="K/N",
+        help="with --level bytes: read part K of N of the blobs; /N reads the part whose last verification is the "
+        "oldest, so that N runs read everything",
+    )
+
+
+def _subset(text: str) -> Subset:
+    from statecore.repository.verify import MOST_PARTS, Subset
+
+    found = Subset.parse(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not K/N or /N, with K up to N and N up to {MOST_PARTS}")
+    return found
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    from statecore.cli.repository_tables import exit_code
+    from statecore.errors import options_conflict
+    from statecore.metrics import VerificationMetrics
+    from statecore.repository.repository import open_repository
+    from statecore.repository.verification_record import Level
+    from statecore.repository.verify import ALL, verify_applications
+    from statecore.telemetry import metrics_from_environment
+
+    level = Level(arguments.level)
+    if arguments.subset is not None and level is not Level.BYTES:
+        raise options_conflict(
+            f"--subset divides what --level bytes reads, and the level is {level}.",
+            "Add --level bytes, or leave --subset out.",
+            ["level", "subset"],
+        )
+    repository = open_repository(arguments.repository)
+    reports = []
+    with ExitStack() as afterwards, metrics_from_environment(output.say) as metrics:
+        for report in verify_applications(
+            repository, arguments.application_id, level, arguments.subset or ALL, output.progress
+        ):
+            known = {} if report.record is None else report.record.known
+            afterwards.callback(VerificationMetrics(metrics, report.application_id, known).close)
+            reports.append(report)
+            if not output.json:
+                show(report, result_console())
+    code = exit_code(one.error for report in reports for one in report.damaged)
+    output.document(
+        {
+            "version": DOCUMENT_VERSION,
+            "repository": repository.object_store.url,
+            "applications": [report.to_json() for report in reports],
+            "exit_code": code,
+        }
+    )
+    return code
+
+
+def show(report: VerificationReport, console: Console) -> None:
+    from statecore.errors import Corrupted
+    from statecore.repository.verification_record import Level
+
+    amount = "nothing could be verified"
+    if report.newest is not None:
+        amount = f"{number_of(report.snapshots, 'snapshot')}, {number_of(report.blobs, 'blob')}, "
+        amount += f"{format_bytes(report.bytes)} of files"
+    print_line(console, f"{report.application_id}: {amount}", indent=0)
+    if report.compared or report.level is Level.CHECKSUMS:
+        print_line(
+            console,
+            f"checksums: {report.compared:,} of {number_of(report.blobs, 'blob')} could be compared; of the others the "
+            "object store keeps no SHA-256",
+        )
+    if report.level is Level.BYTES and report.newest is not None:
+        part = "" if report.parts == 1 else f", part {report.part} of {report.parts}"
+        print_line(
+            console, f"bytes: {number_of(report.read_blobs, 'blob')}, {format_bytes(report.read_bytes)} read{part}"
+        )
+    if not report.damaged:
+        print_line(console, f"no damage found (level {report.level})")
+    for one in report.damaged[:_SHOWN]:
+        print_line(console, f"{'damaged' if isinstance(one.error, Corrupted) else 'problem'}: {one.error.what}", "red")
+        if one.snapshots:
+            older = f" and {len(one.snapshots) - 3} older" if len(one.snapshots) > 3 else ""
+            print_line(console, f"needed by {', '.join(one.snapshots[:3])}{older}", indent=4)
+        print_line(console, f"do: {one.error.action}", indent=4)
+    if len(report.damaged) > _SHOWN:
+        print_line(console, f"{len(report.damaged) - _SHOWN} more; --json names them")
+    if report.damaged and report.newest is not None:
+        print_line(console, f"newest snapshot without damage: {report.intact or 'none'}")
+    if report.not_recorded:
+        print_line(console, f"not recorded: {report.not_recorded}")
