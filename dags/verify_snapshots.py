@@ -46,7 +46,7 @@ PARAMS = {
         title="Repository",
         description="URL of the repository: s3://bucket/prefix, or file:///path.",
     ),
-    "applications": Param(
+    "application_ids": Param(
         None,
         type=["null", "array"],
         items={"type": "string", "minLength": 1},

@@ -51,7 +51,7 @@ def verification_requests(params: Mapping[str, Any], known: Collection[str]) -> 
     _subset(request["level"], request["subset"])
     with _credentials(request["repository"], "all applications"):
         there = applications_in(open_repository(request["repository"]))
-    return [{"application_id": name, **request} for name in params.get("applications") or there]
+    return [{"application_id": name, **request} for name in params.get("application_ids") or there]
 
 
 def _subset(level: str, text: str | None) -> Subset:

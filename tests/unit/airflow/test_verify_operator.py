@@ -14,7 +14,7 @@ from statecore.errors import Invalid, Retryable
 from tests.harness.raising import raises
 from tests.unit.repository.published import Publishing
 
-PARAMS = ("repository", "applications", "level", "subset")
+PARAMS = ("repository", "application_ids", "level", "subset")
 
 
 @pytest.fixture
@@ -58,12 +58,12 @@ def test_what_cannot_be_better_the_next_time_is_not_tried_again(
 
 def test_each_application_gets_a_task_all_or_those_that_are_named(repository: str, tmp_path: Path) -> None:
     Publishing(repository, tmp_path, "payments").publish(10)
-    params = {"repository": repository, "applications": None, "level": "bytes", "subset": "/7"}
+    params = {"repository": repository, "application_ids": None, "level": "bytes", "subset": "/7"}
     rest = {name: params[name] for name in ("repository", "level", "subset")}
     assert verification_requests(params, PARAMS) == [
         {"application_id": name, **rest} for name in ("orders", "payments")
     ]
-    assert verification_requests({**params, "applications": ["orders"]}, PARAMS) == [
+    assert verification_requests({**params, "application_ids": ["orders"]}, PARAMS) == [
         {"application_id": "orders", **rest}
     ]
     with raises(Invalid, "parameter-unknown", parameters=["application"]):

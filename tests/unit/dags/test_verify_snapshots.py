@@ -56,12 +56,14 @@ def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so(
     dag = load()
     assert dag.schedule == "@daily"
     validated = dag.params.validate()
-    expected = {"repository": "file:///srv/states", "applications": None, "level": "bytes", "subset": "/7"}
+    expected = {"repository": "file:///srv/states", "application_ids": None, "level": "bytes", "subset": "/7"}
     assert {name: validated[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"level": "all"}, {"subset": "7"}, {"subset": "0/7"}, {"applications": [""]}, {"repository": ""}], ids=str
+    "wrong",
+    [{"level": "all"}, {"subset": "7"}, {"subset": "0/7"}, {"application_ids": [""]}, {"repository": ""}],
+    ids=str,
 )
 def test_parameters_of_the_wrong_shape_are_refused(wrong: dict[str, Any]) -> None:
     params = load().params
@@ -91,7 +93,7 @@ def test_damage_fails_the_task_of_its_application_at_once(repository: Repository
     assert found["orders"].try_number == 1
     (refused,) = (tmp_path / "reports").rglob("refused-verify_snapshots.json")
     assert '"blob-damaged"' in refused.read_text()
-    run = load().test(run_conf={"repository": repository.url, "level": "files", "applications": ["orders"]})
+    run = load().test(run_conf={"repository": repository.url, "level": "files", "application_ids": ["orders"]})
     assert str(run.state) == "success", "sizes are right"
     assert refused.exists(), "what is known to be damaged stays on the page"
 
