@@ -23,10 +23,10 @@ _WITHOUT_BODY = ("400", "401", "403")
 
 
 class CredentialRenewal:
-    """The event handlers of one client; ``session`` is the boto3 session that made it."""
+    """The event handlers of one client; ``session`` is the boto3 session that made it, ``profile`` the URL's."""
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
+    def __init__(self, session: Any, profile: str | None = None) -> None:
+        self._session, self._profile = session, profile
         self._renewed: Any = None
         self._one_at_a_time = threading.Lock()
 
@@ -49,7 +49,7 @@ class CredentialRenewal:
         with self._one_at_a_time:
             refused = signing.get("request_credentials") or self._session.get_credentials()
             if (self._renewed or refused) is refused:  # no other request has renewed them meanwhile
-                found = _of_new_session()
+                found = _of_new_session(self._profile)
                 if found is None or found.get_frozen_credentials() == refused.get_frozen_credentials():
                     return None
                 self._renewed = found
@@ -62,11 +62,11 @@ def _signing(request_dict: Any) -> dict[str, Any]:
     return signing
 
 
-def _of_new_session() -> Any:
+def _of_new_session(profile: str | None) -> Any:
     import boto3
     from botocore.exceptions import BotoCoreError
 
     try:
-        return boto3.session.Session().get_credentials()
+        return boto3.session.Session(profile_name=profile).get_credentials()
     except BotoCoreError:  # the refusal says more than this
         return None

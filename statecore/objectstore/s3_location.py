@@ -4,7 +4,7 @@ A location has no secrets, so it may be sent with tasks and appear in reports::
 
     s3://bucket/prefix                                   endpoint, region and credentials as boto3 finds them
     s3://bucket/prefix?endpoint=http://host:port&region=eu-central-1&encryption=aws:kms&kms-key=KEY-ID
-    s3://bucket/prefix?addressing=virtual&request-payer=requester
+    s3://bucket/prefix?addressing=virtual&request-payer=requester&profile=replica
 
 **Credentials** are found on each machine by boto3's own chain: environment (``AWS_ACCESS_KEY_ID``, ...), shared
 credentials file and profiles, web identity, role of the container or instance. They are never part of a location, of a
@@ -73,6 +73,7 @@ class S3Location:
         addressing: ``path`` or ``virtual``: whether requests have the bucket in the path or in the host name; ``None``
             for boto3's default.
         request_payer: ``requester`` if the requester pays for requests; else ``None``.
+        profile: the profile of boto3's files that has the credentials; ``None`` for boto3's default.
     """
 
     bucket: str
@@ -83,6 +84,7 @@ class S3Location:
     kms_key: str | None = None
     addressing: str | None = None
     request_payer: str | None = None
+    profile: str | None = None
 
     def __post_init__(self) -> None:
         if not _BUCKET.fullmatch(self.bucket):
@@ -114,6 +116,7 @@ class S3Location:
             "kms-key": self.kms_key,
             "addressing": self.addressing,
             "request-payer": self.request_payer,
+            "profile": self.profile,
         }
         query = urlencode({name: value for name, value in given.items() if value}, safe=":/")
         return f"{self}?{query}" if query else str(self)
@@ -129,8 +132,8 @@ class S3Location:
     def of_url(url: str) -> S3Location:
         parts = urlsplit(url)
         action = (
-            "Give s3://bucket/prefix, with endpoint, region, encryption, kms-key, addressing or request-payer after a "
-            "question mark."
+            "Give s3://bucket/prefix, with endpoint, region, encryption, kms-key, addressing, request-payer or profile "
+            "after a question mark."
         )
         if parts.scheme != "s3" or not parts.netloc or parts.fragment:
             raise Invalid(
@@ -146,7 +149,7 @@ class S3Location:
                 action="Give them to boto3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role.",
             )
         given = dict(parse_qsl(parts.query, keep_blank_values=True))
-        names = ("endpoint", "region", "encryption", "kms-key", "addressing", "request-payer")
+        names = ("endpoint", "region", "encryption", "kms-key", "addressing", "request-payer", "profile")
         options = {name: given.pop(name, None) or None for name in names}
         if given:
             raise Invalid(
@@ -180,6 +183,7 @@ class S3Location:
             options["kms-key"],
             options["addressing"],
             options["request-payer"],
+            options["profile"],
         )
 
 
@@ -249,8 +253,10 @@ def make_client(
 
     try:
         of_botocore = botocore.session.get_session()
-        _refuse_unchecked(of_botocore)
+        if location.profile:
+            of_botocore.set_config_variable("profile", location.profile)
         session = boto3.session.Session(botocore_session=of_botocore)
+        _refuse_unchecked(of_botocore)
         client = session.client(
             "s3",
             endpoint_url=location.endpoint,
@@ -264,7 +270,7 @@ def make_client(
             ),
         )
         client.meta.events.register("needs-retry.s3", RetryLog(attempts))
-        CredentialRenewal(session).register(client)
+        CredentialRenewal(session, location.profile).register(client)
         if location.request_payer:
             client.meta.events.register("before-parameter-build.s3", _RequestPayer(location.request_payer))
     except (CredentialRetrievalError, TokenRetrievalError, UnauthorizedSSOTokenError) as error:

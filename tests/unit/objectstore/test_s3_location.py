@@ -45,8 +45,8 @@ KEY = base64.b64encode(bytes(range(32))).decode()
         ),
         ("s3://bucket?encryption=customer", S3Location("bucket", encryption=Encryption.SSE_C)),
         (
-            "s3://bucket?addressing=virtual&request-payer=requester",
-            S3Location("bucket", addressing="virtual", request_payer="requester"),
+            "s3://bucket?addressing=virtual&request-payer=requester&profile=other",
+            S3Location("bucket", addressing="virtual", request_payer="requester", profile="other"),
         ),
     ],
 )
@@ -123,6 +123,9 @@ def test_a_profile_that_is_none_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("AWS_PROFILE", "nobody's")
     with pytest.raises(Invalid, match="nobody's"):
         make_client(S3Location("bucket", region="r"))
+    monkeypatch.delenv("AWS_PROFILE")
+    with raises(Invalid, "object-store-settings-invalid"):
+        make_client(S3Location("bucket", region="r", profile="nobody's"))
 
 
 @pytest.mark.parametrize(
