@@ -75,6 +75,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "consumer-fenced": (Fenced, "The consumer of the task is not a member of its group any more."),
     "content-digest-mismatch": (Corrupted, "The store that was built has other rows than its snapshot says."),
     "conversion-verification-failed": (Corrupted, "A converted task differs from its plan; nothing was replaced."),
+    "copy-target-invalid": (Invalid, "The place cannot be a replica: it is a primary, or another repository."),
     "cpu-unsupported": (Invalid, "The kernels cannot be compiled for this CPU."),
     "credentials-in-url": (Invalid, "The URL of a repository has a user or a password."),
     "customer-key-invalid": (Invalid, "The customer's encryption key is not set, or is not 32 bytes in base64."),
@@ -314,6 +315,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "repository-descriptor-damaged": (Corrupted, "The repository descriptor cannot be read."),
     "repository-descriptor-missing": (Corrupted, "The repository descriptor is missing, and the repository has data."),
     "repository-id-mismatch": (Invalid, "The manifests are from a repository with another id."),
+    "repository-is-replica": (
+        Invalid,
+        "The repository is a copy of another one, and nothing else may be published to it.",
+    ),
     "repository-not-found": (NotFound, "There is no repository at that URL."),
     "repository-replaced": (Fenced, "The place became another repository during the job."),
     "repository-url-invalid": (Invalid, "The URL cannot be the place of a repository."),

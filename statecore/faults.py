@@ -101,6 +101,18 @@ COLLECTION_POINTS: tuple[str, ...] = (
 )
 """A collection of garbage; the first after each thousand blobs."""
 
+COPY_POINTS: tuple[str, ...] = (
+    "copy.after-descriptor",
+    "copy.after-blob",
+    "copy.before-head",
+    "copy.after-head",
+    "copy.after-list",
+)
+"""A copy into a replica; the second after each blob, the last three for each application."""
+
+REPLICA_PROMOTION_POINTS: tuple[str, ...] = ("promote-replica.after-descriptor", "promote-replica.after-head")
+"""A replica that becomes a primary; the second after each head."""
+
 CHANGE_POINTS: tuple[str, ...] = ("change.after-lock", "change.after-plan")
 """A migration, repair or promotion, before it copies something."""
 
@@ -178,6 +190,8 @@ FAULT_POINTS: tuple[str, ...] = (
     *RECONCILE_POINTS,
     *COMPACTION_POINTS,
     *COLLECTION_POINTS,
+    *COPY_POINTS,
+    *REPLICA_PROMOTION_POINTS,
     *FETCH_POINTS,
     *BACKUP_POINTS,
     *CHANGE_POINTS,

@@ -48,7 +48,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Snapshots": {
         "backup": "publish a state directory, closed or in use, as a snapshot",
-        "repo": "create a repository; show, pin and compact its snapshots",
+        "repo": "create, copy or prune a repository; show its snapshots",
     },
     "Standby": {
         "standby": "run standby tasks in a directory of their own",
@@ -74,6 +74,8 @@ REPO: dict[str, str] = {
     "verify": "verify snapshots: documents, files, or all bytes",
     "forget": "leave snapshots out of the head, by a retention",
     "prune": "delete what no snapshot needs any more",
+    "copy": "copy what is new into a replica at another place",
+    "promote-replica": "make a replica a primary, for jobs to publish to",
     "repair-head": "rebuild a lost or damaged head: the list of current snapshots",
 }
 """Command of ``statecore repo`` → its description."""
@@ -114,9 +116,10 @@ A start from a snapshot:
   statecore fetch --repository s3://states/production --application-id orders \\
       --state-dir /var/lib/kafka-streams
 
-migrate, promote, recover-global, repair and repo repair-head show a plan, and
-change nothing without --apply. restore, advance, fetch, checkpoint, backup and
-repo compact act at once; with --plan they show what they would do.
+migrate, promote, recover-global, repair, and repo forget, prune, repair-head
+and promote-replica show a plan, and change nothing without --apply. restore,
+advance, fetch, checkpoint, backup and repo compact act at once; with --plan
+they show what they would do.
 
 Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by
 another, 12 corrupted, 13 invalid request, 14 not found, 15 not enough room,

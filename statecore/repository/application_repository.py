@@ -85,6 +85,7 @@ class ApplicationRepository:
 
     def check_writable(self) -> None:
         """Put and delete an empty blob, so that missing rights fail before hours of work."""
+        self.repository.check_primary()
         name = f"{self.names.staging('rights')}/{uuid.uuid4().hex}"
         self.blobs.put_if_absent(name, b"")
         self.blobs.delete(name)

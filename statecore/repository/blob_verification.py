@@ -132,11 +132,11 @@ def sizes(blobs: Blobs, names: Iterable[str], prefix: str, *, listed_from: int =
     return found | {name: size for name, size in asked if size is not None}
 
 
-def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Map a function over a sequence, :data:`CONCURRENT_REQUESTS` calls at the same time."""
+def parallel_map(function: Callable[[T], R], items: Sequence[T], at_once: int = 1 << 10) -> list[R]:
+    """Map a function over a sequence, ``at_once`` and at most :data:`CONCURRENT_REQUESTS` calls at the same time."""
     if len(items) < 2 or CONCURRENT_REQUESTS < 2:
         return [function(one) for one in items]
-    with ThreadPoolExecutor(min(CONCURRENT_REQUESTS, len(items)), "statecore-verify") as pool:
+    with ThreadPoolExecutor(min(CONCURRENT_REQUESTS, at_once, len(items)), "statecore-verify") as pool:
         try:
             return list(pool.map(function, items))
         except BaseException:

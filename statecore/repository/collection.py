@@ -11,6 +11,9 @@ So nothing is deleted by the run that finds it, a fetch that began before has ``
 two collections ago is refused when it publishes, and uploads again (:mod:`statecore.repository.garbage`). A killed run
 leaves its list, which the next one goes on with. Times are the object store's; a wrong one changes only how long
 garbage stays.
+
+In a replica only the deletion is done: its number is that of the primary, and copies put the lists
+(:mod:`statecore.repository.copier`).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.garbage import (
     KNOWN_KINDS,
+    OF_JOBS,
     GarbageRule,
     ListedGarbage,
     NameSet,
@@ -73,6 +77,7 @@ class CollectionReport:
     needed: Amount = field(default_factory=Amount)  # what the head reaches, and the head
     unknown: list[str] = field(default_factory=list)  # names that this release does not make; left alone
     collection: int = 0  # the head's collection number
+    is_replica: bool = False  # of which copies list the garbage
 
 
 class Collector:
@@ -117,6 +122,7 @@ class Collector:
             snapshots=len(head.snapshots),
             applied=apply,
             collection=head.collection,
+            is_replica=app_repository.repository.is_replica,
         )
         with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
             known = []  # lists whose blobs exist
@@ -191,7 +197,8 @@ class Collector:
 
     def _next(self, head: Head, now_ms: int) -> Head:
         """The head with the next collection number, if it is time; a time in the future is that of a wrong clock."""
-        if 0 <= now_ms - head.collection_began_ms < self._min_age_ms:
+        is_early = 0 <= now_ms - head.collection_began_ms < self._min_age_ms
+        if is_early or self._app_repository.repository.is_replica:
             return head
         return replace(head, generation=head.generation + 1, collection=head.collection + 1, collection_began_ms=now_ms)
 
@@ -251,7 +258,7 @@ class Collector:
                 continue
             elif kind not in KNOWN_KINDS:
                 report.unknown.append(blob.name)
-            elif rule.is_garbage(app_repository, blob, kind):
+            elif (kind in OF_JOBS or not report.is_replica) and rule.is_garbage(app_repository, blob, kind):
                 report.listed.add(blob.size)
                 yield blob
             else:

@@ -35,7 +35,9 @@ _DOCUMENT = DocumentType(
 def save_digest(
     app_repository: ApplicationRepository, identity: str, content: StoreDigest, statecore_release: str
 ) -> None:
-    """Save a store's content digest, replacing one that cannot be read."""
+    """Save a store's content digest, replacing one that cannot be read; not in a replica."""
+    if app_repository.repository.is_replica:
+        return
     document = _DOCUMENT.encode(SavedDigest(identity, content.rows, content.bytes, content.digest, statecore_release))
     name = app_repository.names.content(identity)
     if not app_repository.blobs.put_if_absent(name, document) and saved_digest(app_repository, identity) is None:

@@ -35,12 +35,14 @@ class ForgetPlan(NamedTuple):
 
 def plan_forget(app_repository: ApplicationRepository, keep: Retention | None = None) -> ForgetPlan:
     """What a retention, by default the head's own, keeps. Nothing is changed."""
+    app_repository.repository.check_primary()
     app_repository.head()  # raises if there is no snapshot
     return _plan(app_repository, _read_head(app_repository), keep)
 
 
 def forget(app_repository: ApplicationRepository, keep: Retention | None = None) -> ForgetPlan:
     """Forget what a retention, by default the head's own, does not keep; it becomes the head's own."""
+    app_repository.repository.check_primary()
     app_repository.head()
     for _ in range(_TRIES):
         read = _read_head(app_repository)

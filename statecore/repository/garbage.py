@@ -86,8 +86,8 @@ def reachable_names(
 
 
 _NAMED_BY_CONTENT = ("files", "packs", "task-manifests")
-_OF_JOBS = ("jobs", "staging")
-KNOWN_KINDS = ("HEAD", "garbage", "manifests", "contents", *_NAMED_BY_CONTENT, *_OF_JOBS)
+OF_JOBS = ("jobs", "staging")
+KNOWN_KINDS = ("HEAD", "garbage", "manifests", "contents", *_NAMED_BY_CONTENT, *OF_JOBS)
 """The kinds of blobs that this release makes."""
 
 
@@ -111,7 +111,7 @@ class GarbageRule:
         if kind == "manifests":
             order = _order(app_repository, blob.name)
             return order is not None and order <= (self.head.epoch, self.head.generation)
-        if kind in _OF_JOBS:
+        if kind in OF_JOBS:
             return self.now_ms - blob.modified * 1000 > self.unused_ms
         return kind == "contents"
 

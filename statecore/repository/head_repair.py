@@ -79,6 +79,7 @@ class _Found(NamedTuple):
 
 def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> HeadRepairPlan:
     """Inspect a head and plan its repair; ``advance`` is called for each snapshot. Nothing is changed."""
+    app_repository.repository.check_primary()
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
         return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance)

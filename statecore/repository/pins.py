@@ -44,6 +44,7 @@ def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
 
 
 def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
+    app_repository.repository.check_primary()
     for _ in range(_TRIES):
         read = app_repository.read_head()
         if read is None or not read.head.snapshots:

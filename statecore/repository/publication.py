@@ -93,6 +93,7 @@ class Publication:
         self._clock, self._name, self._faults = clock, name, faults
         self._reader = HeadReader(app_repository)
         self._put_blobs: set[str] = set()
+        app_repository.repository.check_primary()
         app_repository.repository.descriptor.needs.check_writable(f"The repository at {app_repository.url}")
         self._begun = self._reader.read()
         if self._begun.head is not None:

@@ -5,6 +5,9 @@ machines share; with ``?copy=1`` no blob of it is a hard link of a file elsewher
 (:class:`statecore.objectstore.directory.Sharing`). The descriptor is put before anything else and read whenever the
 repository is opened, so that a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is
 refused by name. A lost or damaged one is restored with the id that heads and manifests carry.
+
+A **replica** is a copy of another repository, with its id (:mod:`statecore.repository.copier`). Only copies write to
+it, until it is promoted (:mod:`statecore.repository.promotion`).
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -38,6 +42,13 @@ HASH = "sha256"  # The hash that names blobs, and is verified when they are read
 _COPY = "copy=1"  # Query of a directory's URL: nothing in the repository is ever a hard link of a file elsewhere
 
 
+class Role(StrEnum):
+    """What a repository is."""
+
+    PRIMARY = "primary"  # jobs publish to it
+    REPLICA = "replica"  # a copy of another one, to which only copies write
+
+
 @dataclass(frozen=True)
 class RepositoryDescriptor:
     """The repository descriptor."""
@@ -47,6 +58,9 @@ class RepositoryDescriptor:
     created_at: str  # when, in ISO 8601 and UTC
     statecore_release: str  # the release of statecore that made it
     needs: Needs = NO_NEEDS
+    role: Role = Role.PRIMARY
+    # URL of the repository that a replica is a copy of; of a primary: a promotion is under way. Else empty
+    copy_of: str = ""
 
 
 DESCRIPTOR = DocumentType(
@@ -74,6 +88,24 @@ class Repository(NamedTuple):
 
     object_store: ObjectStore
     descriptor: RepositoryDescriptor
+
+    @property
+    def is_replica(self) -> bool:
+        return self.descriptor.role is Role.REPLICA
+
+    def check_primary(self) -> None:
+        """Refuse with ``Invalid`` to publish to a replica, or to change its heads otherwise."""
+        if self.is_replica:
+            url = self.object_store.url
+            raise Invalid(
+                f"The repository at {url} is a replica of {self.descriptor.copy_of}, and only copies of that write to "
+                "it.",
+                code="repository-is-replica",
+                action="Name the primary; or, if that is lost, see what makes this one the primary: "
+                + shlex.join(["statecore", "repo", "promote-replica", "--repository", url]),
+                repository=url,
+                copy_of=self.descriptor.copy_of,
+            )
 
 
 class CreatedRepository(NamedTuple):
@@ -121,16 +153,54 @@ def create_repository(url: str) -> CreatedRepository:
 
 def create_repository_in(object_store: ObjectStore) -> CreatedRepository:
     """Make a repository in an object store; see :func:`create_repository`."""
+    return _create(object_store, None)
+
+
+def create_replica(object_store: ObjectStore, source: Repository) -> CreatedRepository:
+    """Make a replica of a repository, if there is none. Raises ``Invalid`` if there is anything else."""
+    source.descriptor.needs.check_writable(f"The repository at {source.object_store.url}")
+    created = _create(object_store, source)
+    found = created.repository.descriptor
+    if object_store.url == source.object_store.url:
+        raise _not_a_target(object_store, source, "it is the source itself")
+    if found.id != source.descriptor.id:
+        raise _not_a_target(object_store, source, f"it is the repository {found.id}")
+    if found.role is not Role.REPLICA:
+        raise _not_a_target(object_store, source, "it is a primary, to which jobs may have published")
+    return created
+
+
+def _not_a_target(object_store: ObjectStore, source: Repository, why: str) -> Invalid:
+    return Invalid(
+        f"{object_store.url} cannot be a replica of the repository {source.descriptor.id} at "
+        f"{source.object_store.url}: {why}. Nothing was changed.",
+        code="copy-target-invalid",
+        action="Name an empty place, or a replica of this repository.",
+        repository=object_store.url,
+        source=source.object_store.url,
+    )
+
+
+def _create(object_store: ObjectStore, source: Repository | None) -> CreatedRepository:
+    """Make a repository; with a source a replica of it."""
     found, _ = _usable_descriptor(object_store)
     if found is None:
-        _recorded_id(object_store)  # raises where it is ambiguous
+        recorded = _recorded_id(object_store)  # raises where it is ambiguous
+        if source is not None and recorded not in ("", source.descriptor.id):
+            raise _not_a_target(object_store, source, f"its heads and manifests are of the repository {recorded}")
         object_store.probe()
         found, damaged = _usable_descriptor(object_store)  # another process may have made it since
     if found is not None:
         return CreatedRepository(Repository(object_store, found), is_new=False)
     recorded = _recorded_id(object_store)  # only after the descriptor was read: see check_descriptor_unchanged
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    content = DESCRIPTOR.encode(RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__))
+    descriptor = RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__)
+    if source is not None:
+        origin = source.descriptor
+        descriptor = replace(
+            descriptor, id=origin.id, needs=origin.needs, role=Role.REPLICA, copy_of=source.object_store.url
+        )
+    content = DESCRIPTOR.encode(descriptor)
     if damaged is None:
         made = object_store.blobs.put_if_absent(DESCRIPTOR_NAME, content)
     else:
@@ -144,21 +214,21 @@ def check_descriptor_unchanged(repository: Repository) -> None:
     A publisher calls this once a document that carries the id exists, and before a head names it. A process that makes
     a descriptor first checks that there is none, then reads that id. So one of the two detects the other.
     """
-    object_store, before = repository.object_store, repository.descriptor.id
+    object_store, before = repository.object_store, repository.descriptor
     found = _read_descriptor(object_store)
     if found is not None:
         found.needs.check_writable(f"The repository at {object_store.url}")
     if found is None:
-        raise _missing(object_store, f"this job began in the repository {before}")
-    if found.id != before:
+        raise _missing(object_store, f"this job began in the repository {before.id}")
+    if (found.id, found.role) != (before.id, before.role):
         raise Fenced(
-            f"The place {object_store.url} was the repository {before} when this job began, and is the "
-            f"repository {found.id} now.",
+            f"The place {object_store.url} was the repository {before.id} ({before.role}) when this job began, and is "
+            f"the repository {found.id} ({found.role}) now.",
             code="repository-replaced",
-            action="Check which process made or copied a repository descriptor there (statecore repo init), and start "
-            "a new job (under a new request id).",
+            action="Check which process made or copied a repository descriptor there (statecore repo init, copy or "
+            "promote-replica), and start a new job (under a new request id).",
             repository=object_store.url,
-            repository_id=before,
+            repository_id=before.id,
             found_repository_id=found.id,
         )
 

@@ -126,13 +126,17 @@ class S3Server:
 
     def reader(self, bucket: str, access: str = "reader", secret: str = "a secret of the reader") -> tuple[str, str]:
         """A user who may list a bucket and read its objects, and do nothing else; access key and secret."""
+        return self.user(bucket, access, "s3:GetObject", secret=secret)
+
+    def user(self, bucket: str, access: str, *actions: str, secret: str = "a secret of the user") -> tuple[str, str]:
+        """A user who may list a bucket, and do this with its objects; access key and secret."""
         command = [str(versitygw.program()), "admin", "--access", ACCESS, "--secret", SECRET]
         command += ["--endpoint-url", self.endpoint, "create-user", "--access", access, "--secret", secret]
         subprocess.run([*command, "--role", "user"], check=True, capture_output=True)
         allowed = {"Effect": "Allow", "Principal": {"AWS": [access]}}
         statements = [
             {**allowed, "Action": ["s3:ListBucket"], "Resource": f"arn:aws:s3:::{bucket}"},
-            {**allowed, "Action": ["s3:GetObject"], "Resource": f"arn:aws:s3:::{bucket}/*"},
+            {**allowed, "Action": list(actions), "Resource": f"arn:aws:s3:::{bucket}/*"},
         ]
         policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
         self.client().put_bucket_policy(Bucket=bucket, Policy=policy)

@@ -48,5 +48,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.text(f"created the repository {descriptor.id} at {name}")
     else:
         created = f"created {descriptor.created_at} by statecore {descriptor.statecore_release}"
-        output.text(f"{name} is a repository already: {descriptor.id}, {created}")
+        replica = f", a replica of {descriptor.copy_of}" if repository.is_replica else ""
+        output.text(f"{name} is a repository already: {descriptor.id}, {created}{replica}")
     return 0

@@ -84,7 +84,7 @@ def _lines(report: CollectionReport, min_age_ms: int) -> list[str]:
         f"  {'deleted' if done else 'would delete'}: {_amount(report.deleted)}",
         f"  {'listed' if done else 'would list'}: {_amount(report.listed)}{after}",
         f"  listed before, and not old enough: {_amount(report.waiting)}",
-        f"  of jobs that may still publish: {_amount(report.young)}",
+        f"  {'for a copy to list' if report.is_replica else 'of jobs that may still publish'}: {_amount(report.young)}",
     ]
     if report.unknown:
         more = f" and {len(report.unknown) - 3} more" if len(report.unknown) > 3 else ""

@@ -67,6 +67,7 @@ class CheckpointJob(Job):
     ) -> None:
         super().__init__(context, home_of(context), activity(context.request))
         self.request, self.repository = context.request, context.repository
+        self.repository.repository.check_primary()
         self.engine, self.small_tail, self.continues_own_plan = engine, small_tail, continues_own_plan
         self.refused = dict(refused)
         self._said: set[str] = set()

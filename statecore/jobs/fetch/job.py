@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, StatecoreError
 from statecore.images.model import StoreDigest
 from statecore.jobs.attempt import parsed_time, utc, utc_now
 from statecore.jobs.context import JobContext
@@ -17,8 +17,8 @@ from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.files import FetchedFiles
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX, FetchedStore, FetchReport
+from statecore.jobs.fetch.repositories import Repositories
 from statecore.jobs.fetch.request import FetchRequest
-from statecore.jobs.fetch.select import FoundSnapshot, Snapshots
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.job import Job
 from statecore.jobs.job_home import home_of
@@ -37,17 +37,28 @@ class FetchJob(Job):
 
     Attributes:
         spec: the application as the newest readable snapshot declares it.
+        found: the snapshot that is fetched, of ``snapshots`` of ``repository``.
     """
 
     report_suffix = FETCH_SUFFIX
 
-    def __init__(self, context: JobContext[FetchRequest], snapshots: Snapshots, found: FoundSnapshot) -> None:
+    def __init__(self, context: JobContext[FetchRequest], repositories: Repositories) -> None:
         super().__init__(context, home_of(context), activity(context.request))
         self.request, self.declared, self.directory = context.request, context.declared, context.directory
-        self.repository, self.snapshots = context.repository, snapshots
-        self.spec = found.spec
+        self.repositories = repositories
+        self._take_selected()
+        self.spec = self.found.spec
         self.files = FetchedFiles(self.directory)
+
+    def _take_selected(self) -> None:
+        self.snapshots, self.found = self.repositories.snapshots, self.repositories.found
+        self.repository = self.snapshots.repository
         self.contents = FetchedContents(self.repository)
+
+    def skip(self, error: StatecoreError) -> None:
+        """Continue with the next newest snapshot, which another repository may have."""
+        self.repositories.skip(error)
+        self._take_selected()
 
     def earlier_report(self) -> FetchReport | None:
         """The report of an earlier attempt of this request that began to place stores."""
@@ -103,7 +114,7 @@ class FetchJob(Job):
             skipped_snapshots=tuple(self.snapshots.skipped),
             downloaded_bytes=downloaded.bytes,
             at_hand_bytes=downloaded.existing_bytes,
-            notes=(*self.snapshots.notes(), *plan.notes, *notes),
+            notes=(*self.repositories.notes, *self.snapshots.notes(), *plan.notes, *notes),
             seconds=self.phases.elapsed,
             phases=dict(self.phases.wall),
             finished=utc_now() if finished else "",

@@ -19,6 +19,7 @@ from statecore.jobs.fields.catalog import (
     VersionedStart,
     brokers,
     check_memory_budget,
+    check_repository,
     named_request,
     only_plan,
     optional_spec,
@@ -26,10 +27,15 @@ from statecore.jobs.fields.catalog import (
 )
 from statecore.jobs.fields.declaration import Request, declare
 from statecore.jobs.fields.tasks import TASK_SHARE, TaskShare, check_instance, only_tasks
-from statecore.jobs.fields.types import Choice, Duration, Flag, Size, Text, Whole
+from statecore.jobs.fields.types import Choice, Duration, Flag, Several, Size, Text, Whole
 from statecore.repository.layout import NEWEST
 
 CHECKS = "Live topics"
+
+
+def _check_replicas(name: str, urls: tuple[str, ...]) -> None:
+    for url in urls:
+        check_repository(name, url)
 
 
 def _check_processes(_: str, count: int) -> None:
@@ -46,6 +52,17 @@ class FetchRequest(Request):
     """A request to place stores of a repository into a state directory."""
 
     repository: str = field(metadata=repository_url(REPOSITORY_HELP))
+    replicas: tuple[str, ...] = field(
+        default=(),
+        metadata=declare(
+            Several(Text("URL")),
+            title="Replicas",
+            help="another repository of the application, from which is fetched if the first cannot be reached, is "
+            "damaged, or has an older snapshot",
+            option="--replica",
+            check=_check_replicas,
+        ),
+    )
     application_id: str = field(metadata=APPLICATION_ID)
     state_dir: str = field(metadata=STATE_DIR)
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task"))

@@ -31,8 +31,9 @@ from statecore.jobs.fetch.job import FetchJob, activity
 from statecore.jobs.fetch.placement import check_placement, place, planned_placement
 from statecore.jobs.fetch.planner import plan_fetch
 from statecore.jobs.fetch.report import FetchReport
+from statecore.jobs.fetch.repositories import Repositories
 from statecore.jobs.fetch.request import FetchRequest
-from statecore.jobs.fetch.select import FoundSnapshot, Snapshots, deleted_is_retryable
+from statecore.jobs.fetch.select import deleted_is_retryable
 from statecore.jobs.fetch.topic_check import check_live_topics
 from statecore.progress import Progress
 from statecore.statedir.placement import recover
@@ -46,43 +47,42 @@ def run_fetch(request: FetchRequest, progress: Progress | None = None, **opened:
         except NotFound as error:  # it would mean that there is no snapshot
             raise Invalid(error.what, code="spec-missing", action="Name an existing file.", **error.context) from error
         context.progress.phase("inspect")
-        snapshots = Snapshots(context.repository, request, context.say)
+        repositories = Repositories(context)
         with deleted_is_retryable():
-            found = snapshots.first()
             context.progress.done()
-            job = FetchJob(context, snapshots, found)
+            job = FetchJob(context, repositories)
             if request.plan_only:
                 context.say(context.directory.owner_note())
                 context.directory.check_usable()
-                return _plan(job, found)
+                return _plan(job)
             with context.locked("fetch.after-lock"):
                 recover(job.directory, job.faults, job.say)
                 while True:
-                    ended = _fetch(job, found)
+                    ended = _fetch(job)
                     if isinstance(ended, FetchReport):
                         return ended
-                    found = snapshots.after(found, ended)
+                    job.skip(ended)
 
 
-def _plan(job: FetchJob, found: FoundSnapshot) -> FetchReport:
+def _plan(job: FetchJob) -> FetchReport:
     """Plan without the lock; nothing is changed."""
     while True:
         try:
-            plan = plan_fetch(found, job.request, job.directory, job.declared, job.spec)
+            plan = plan_fetch(job.found, job.request, job.directory, job.declared, job.spec)
             notes = (*check_age(job, plan), *check_live_topics(job, plan))
         except Invalid as error:
-            found = job.snapshots.after(found, error)
+            job.skip(error)
             continue
         notes = (*notes, *check_placement(job, plan))
         job.contents.look_up(plan.stores)
         return job.report(plan, job.files.expected_download(plan.stores), notes=notes)
 
 
-def _fetch(job: FetchJob, found: FoundSnapshot) -> FetchReport | StatecoreError:
+def _fetch(job: FetchJob) -> FetchReport | StatecoreError:
     """Fetch one snapshot; or return why it cannot be used, without having placed anything."""
     with job.phase("plan"):
         try:
-            plan = plan_fetch(found, job.request, job.directory, job.declared, job.spec)
+            plan = plan_fetch(job.found, job.request, job.directory, job.declared, job.spec)
         except Invalid as error:
             return error
         for note in plan.notes:

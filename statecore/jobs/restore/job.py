@@ -43,6 +43,8 @@ class RestoreJob(Job):
         """
         context = self.context
         publishes = any(sink.publishes for sink in self.sinks)
+        if publishes:
+            context.repository.repository.check_primary()
         marked = marked_in_progress(context.repository, at_once=True) if publishes else nullcontext()
         with self.engine.start("restore", self.spec) as workers, self.attempted(), marked:
             return self._earlier() or self._run(workers)

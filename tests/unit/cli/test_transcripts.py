@@ -414,6 +414,28 @@ def test_repo_forget_and_prune(transcript: Transcript, root: Path) -> None:
     transcript.check("repo-prune")
 
 
+def test_repo_copy(transcript: Transcript, root: Path) -> None:
+    (root / "scratch").mkdir()
+    source, target = (root / "repository").as_uri(), (root / "replica").as_uri()
+    orders = Publishing(source, root / "scratch")
+    orders.publish(10, content=b"a run " * 5000)
+    words = ("repo", "copy", "--repository", source, "--to", target)
+    assert [transcript.run(*words), transcript.run(*words)] == [0, 0]
+    of_orders = ("--repository", target, "--application-id", "orders")
+    assert transcript.run("repo", "pin", "newest", *of_orders) == 13
+    assert transcript.run("repo", "init", "--repository", target) == 0
+    orders.publish(20)
+    (name,) = [
+        path for path in (root / "repository/apps/orders/files").rglob("*.0") if b"0 up to 20" in path.read_bytes()
+    ]
+    name.unlink()
+    assert transcript.run(*words) == 12
+    promotion = ("repo", "promote-replica", "--repository", target)
+    assert [transcript.run(*promotion, *more) for more in ([], ["--apply"], [])] == [0, 0, 0]
+    assert transcript.run(*words) == 13
+    transcript.check("repo-copy")
+
+
 def test_backup(transcript: Transcript, root: Path) -> None:
     shop = Shop(root)
     shop.publish([150, 200])

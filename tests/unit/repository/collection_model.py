@@ -1,10 +1,10 @@
-"""Every interleaving of writers, a collector, a repair and late deletes, on an abstract repository.
+"""Every interleaving of writers, a collector, a repair, copies and late deletes, on an abstract repository.
 
 The protocol that it models is that of ``docs/repository-format.md`` (Collection); the names there and here are the
 same. A state is immutable; each actor's step is one atomic request to the object store, so the search visits all that
 can happen with these actors. It is small on purpose: a protocol that loses something usually loses it among few.
 
-A state is wrong if the head names a snapshot whose manifest, or one of whose blobs, is gone.
+A state is wrong if the head names a snapshot whose manifest, or one of whose blobs, is gone; also that of a replica.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class State:
     late: frozenset[Blob | str] = frozenset()
     actors: tuple[tuple, ...] = ()  # type: ignore[type-arg]
     disasters: int = 0
+    replica: State | None = None
 
     def manifest(self, snapshot: str) -> Manifest | None:
         return next((one for one in self.manifests if one.snapshot == snapshot), None)
@@ -77,6 +78,8 @@ class State:
 
     @property
     def is_broken(self) -> bool:
+        if self.replica is not None and self.replica.is_broken:
+            return True
         if self.head is None:
             return False
         manifests = [self.manifest(snapshot) for snapshot in self.head.snapshots]
@@ -92,6 +95,7 @@ class Rules:
     checks_head_before_deleting: bool = True
     repair_reads_garbage: bool = True
     manifests_in_flight_stay: bool = True
+    replicas_keep_what_the_source_has: bool = True
 
 
 def steps(state: State, rules: Rules) -> Iterator[State]:
@@ -101,6 +105,9 @@ def steps(state: State, rules: Rules) -> Iterator[State]:
             yield replace(changed, actors=(*state.actors[:at], then, *state.actors[at + 1 :]))
     for one in state.late:
         yield replace(_without(state, one), late=state.late - {one})
+    if state.replica is not None:
+        for one in state.replica.late:
+            yield replace(state, replica=replace(_without(state.replica, one), late=state.replica.late - {one}))
     if state.disasters and state.head is not None:
         yield replace(state, head=None, disasters=state.disasters - 1)
 
@@ -258,7 +265,76 @@ def _forgetter(state: State, actor: tuple, rules: Rules) -> Steps:  # type: igno
         yield state, ("forget", "begin")
 
 
-_ACTORS = {"writer": _writer, "collector": _collector, "repair": _repair, "forget": _forgetter}
+def _copier(state: State, actor: tuple, rules: Rules) -> Steps:  # type: ignore[type-arg]  # noqa: C901
+    """``("copier", phase, runs, ...)``: each run copies what a head reaches, and lists what the source has deleted."""
+    _, phase, runs, *rest = actor
+    replica = state.replica
+    assert replica is not None
+    if phase == "begin" and runs and state.head is not None:
+        yield state, ("copier", "list", runs, state.head)
+    elif phase == "list":
+        (head,) = rest
+        reached = {state.manifest(snapshot) for snapshot in head.snapshots}
+        if None in reached:
+            yield state, ("copier", "begin", runs - 1)
+            return
+        wanted = frozenset(reached) | state.reachable(head)
+        yield state, ("copier", "compare", runs, head, wanted, replica.blobs | replica.manifests)
+    elif phase == "compare":
+        head, wanted, there = rest
+        here = state.blobs | state.manifests if rules.replicas_keep_what_the_source_has else frozenset()
+        yield state, ("copier", "put", runs, head, wanted - there, there - wanted - here)
+    elif phase == "put":
+        head, missing, gone = rest
+        if not missing:
+            yield state, ("copier", "read", runs, head, gone)
+            return
+        one = min(missing, key=repr)
+        if one not in state.blobs | state.manifests:
+            yield state, ("copier", "begin", runs - 1)
+            return
+        kind = "blobs" if isinstance(one, Blob) else "manifests"
+        changed = replace(replica, **{kind: getattr(replica, kind) | {one}})
+        yield replace(state, replica=changed), ("copier", "put", runs, head, missing - {one}, gone)
+    elif phase == "read":
+        head, gone = rest
+        if replica.head is not None and replica.head.order > head.order:
+            yield state, ("copier", "begin", runs - 1)
+        else:
+            yield state, ("copier", "swap", runs, head, gone, replica.head)
+    elif phase == "swap":
+        head, gone, expected = rest
+        if replica.head == expected:
+            yield replace(state, replica=replace(replica, head=head)), ("copier", "tell", runs, head, gone)
+        else:
+            yield state, ("copier", "read", runs, head, gone)
+    elif phase == "tell":
+        head, gone = rest
+        blobs = frozenset(one for one in gone if isinstance(one, Blob) and one.collection < head.collection - 1)
+        manifests = frozenset(one.snapshot for one in gone if isinstance(one, Manifest) and one.order <= head.order)
+        listed = {Garbage(*head.order, head.snapshots, manifests, blobs)} if blobs or manifests else set()
+        yield replace(state, replica=replace(replica, garbage=replica.garbage | listed)), ("copier", "begin", runs - 1)
+
+
+def _pruner(state: State, actor: tuple, rules: Rules) -> Steps:  # type: ignore[type-arg]
+    """``("pruner", phase, runs, ...)``: a collector of the replica, which only deletes."""
+    _, phase, runs, *_ = actor
+    assert state.replica is not None
+    if phase == "raise":
+        yield state, ("pruner", "begin", runs - 1)
+        return
+    for changed, then in _collector(state.replica, actor, rules):
+        yield replace(state, replica=changed), ("pruner", *then[1:])
+
+
+_ACTORS = {
+    "writer": _writer,
+    "collector": _collector,
+    "repair": _repair,
+    "forget": _forgetter,
+    "copier": _copier,
+    "pruner": _pruner,
+}
 
 
 class Found(NamedTuple):
@@ -301,6 +377,12 @@ def writer(name: str, contents: Collection[str]) -> tuple:  # type: ignore[type-
 
 def collector(runs: int) -> tuple:  # type: ignore[type-arg]
     return ("collector", "begin", runs)
+
+
+def copied(state: State, *, runs: int = 2) -> State:
+    """The same with a replica, which has all that the head reaches."""
+    replica = State(state.head, state.reachable(state.head or Head(0, 0, 0, ())), state.manifests)
+    return replace(state, replica=replica, actors=(*state.actors, ("copier", "begin", runs), ("pruner", "begin", 1)))
 
 
 REPAIR = ("repair", "begin")

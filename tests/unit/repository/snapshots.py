@@ -38,6 +38,7 @@ from statecore.repository.repository import (
     ObjectStore,
     Repository,
     RepositoryDescriptor,
+    Role,
 )
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -59,9 +60,10 @@ def spec(*stores: str, kind: StoreKind = KIND, application_id: str = APPLICATION
     return ApplicationSpec(application_id, "broker:9092", ProcessingGuarantee.EXACTLY_ONCE_V2, declared)
 
 
-def repository(blobs: Blobs, pointers: Pointers, *, identifier: str = "r1") -> Repository:
+def repository(blobs: Blobs, pointers: Pointers, *, identifier: str = "r1", role: Role = Role.PRIMARY) -> Repository:
     """A repository that was opened."""
-    mark = RepositoryDescriptor(identifier, HASH, "2026-11-23T00:00:00Z", "tests")
+    copy_of = "memory:///primary" if role is Role.REPLICA else ""
+    mark = RepositoryDescriptor(identifier, HASH, "2026-11-23T00:00:00Z", "tests", role=role, copy_of=copy_of)
     return Repository(ObjectStore("memory:///", blobs, pointers, lambda: None), mark)
 
 

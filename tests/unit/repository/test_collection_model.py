@@ -6,7 +6,17 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tests.unit.repository.collection_model import FORGET, REPAIR, Rules, State, beginning, collector, search, writer
+from tests.unit.repository.collection_model import (
+    FORGET,
+    REPAIR,
+    Rules,
+    State,
+    beginning,
+    collector,
+    copied,
+    search,
+    writer,
+)
 
 SMALL = {
     "a writer": beginning(writer("w", ["old", "left"]), collector(3)),
@@ -14,6 +24,7 @@ SMALL = {
     "a writer while snapshots are forgotten": beginning(writer("w", ["left", "new"]), collector(4), FORGET),
     "a writer and a repair": beginning(writer("w", ["left"]), collector(3), REPAIR, disasters=1),
     "a repair": beginning(collector(4), FORGET, REPAIR, disasters=1),
+    "a replica and a repair": copied(beginning(collector(1), FORGET, REPAIR, collection=2, disasters=1)),
 }
 LARGE = {
     "two writers and a repair": beginning(
@@ -22,12 +33,15 @@ LARGE = {
     "a writer, a repair, and forgotten snapshots": beginning(
         writer("w", ["left"]), collector(4), FORGET, REPAIR, disasters=1
     ),
+    "a replica and a writer": copied(beginning(writer("w", ["left"]), collector(2), collection=1)),
+    "a replica and a collector": copied(beginning(collector(2), FORGET, REPAIR, collection=2, disasters=1)),
     "two collectors": beginning(collector(3), collector(3), FORGET, REPAIR, disasters=1),
 }
 BROKEN_BY = {
     "writers_check_names": SMALL["a writer"],
     "blobs_of_the_last_collection_stay": SMALL["a writer"],
     "manifests_in_flight_stay": SMALL["a writer"],
+    "replicas_keep_what_the_source_has": SMALL["a replica and a repair"],
     "repair_reads_garbage": SMALL["a writer and a repair"],
     "checks_head_before_deleting": LARGE["two collectors"],
 }

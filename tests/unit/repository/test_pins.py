@@ -204,7 +204,7 @@ def test_a_pin_that_always_loses_the_swap_is_reported_and_changes_nothing(
 def test_a_swap_without_a_reply_is_retryable_and_the_next_try_finds_what_became_of_it(
     app_repository: ApplicationRepository, two: tuple[str, str], network: Network
 ) -> None:
-    network.chance = Random(0)  # by which the client does not find out itself that the swap was done
+    network.chance = Random(5)  # by which the client does not find out itself that the swap was done
     network.fault = lambda request, possible: "timeout" if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
         pin(app_repository, two[0], "why")

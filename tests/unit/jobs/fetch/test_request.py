@@ -36,6 +36,8 @@ def test_what_is_no_instance_is_refused(tmp_path: Path, instance: str) -> None:
         ({"tasks": ("0",)}, "task-invalid"),
         ({"tasks": ("0_0",), "instance": "0/1"}, "options-conflict"),
         ({"processes": 0}, "processes-invalid"),
+        ({"replicas": ("s3://user:key@bucket/r",)}, "credentials-in-url"),
+        ({"replicas": ("ftp://r",)}, "repository-url-invalid"),
     ],
 )
 def test_requests_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[str, Any], code: str) -> None:

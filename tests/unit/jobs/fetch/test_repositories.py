@@ -1,0 +1,97 @@
+"""From which of several repositories a fetch takes a snapshot."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Corrupted, NotFound, Retryable
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.copier import Copier, CopyOutcome
+from statecore.repository.repository import create_replica, object_store_of
+from tests.unit.jobs.fetch.fetching import fetch, files_of, flipped, refused
+from tests.unit.jobs.published import Shop, expected, rows_in
+
+
+class Replica:
+    """A replica of a shop's repository."""
+
+    def __init__(self, shop: Shop, path: Path) -> None:
+        self._shop, self.path, self.url = shop, path, path.as_uri()
+        self.copy()
+
+    def copy(self) -> None:
+        source = self._shop.app_repository
+        replica = create_replica(object_store_of(self.url), source.repository).repository
+        assert Copier(source, ApplicationRepository(replica, "orders")).run().outcome is CopyOutcome.COPIED
+
+
+@pytest.fixture
+def replica(own_shop: Shop, tmp_path: Path) -> Replica:
+    return Replica(own_shop, tmp_path / "replica")
+
+
+def test_of_equal_repositories_the_first_is_taken(own_shop: Shop, replica: Replica, state_dir: Path) -> None:
+    report = fetch(own_shop, state_dir, replicas=(replica.url,), plan_only=True)
+    assert (report.repository, report.skipped_snapshots) == (own_shop.url, ())
+
+
+def test_a_replica_is_taken_when_the_first_is_gone(own_shop: Shop, replica: Replica, state_dir: Path) -> None:
+    newest = own_shop.app_repository.head().snapshots[0].snapshot
+    shutil.rmtree(own_shop.root / "repository")
+    report = fetch(own_shop, state_dir, replicas=(replica.url,))
+    assert (report.repository, report.snapshot) == (replica.url, newest)
+    assert rows_in(state_dir) == expected(300)
+
+
+@pytest.mark.parametrize("where", ["HEAD", "manifests"])
+def test_a_replica_is_taken_when_the_first_is_damaged(
+    own_shop: Shop, replica: Replica, state_dir: Path, where: str
+) -> None:
+    newest = own_shop.app_repository.head().snapshots[0].snapshot
+    place = own_shop.root / "repository/apps/orders" / where
+    for path in place.iterdir() if place.is_dir() else [place]:
+        flipped(path)
+    report = fetch(own_shop, state_dir, replicas=(replica.url,), plan_only=True)
+    assert (report.repository, report.snapshot) == (replica.url, newest)
+
+
+def test_a_replica_is_taken_when_the_first_does_not_answer(own_shop: Shop, replica: Replica, state_dir: Path) -> None:
+    class Silent(ApplicationRepository):
+        def read_head(self) -> None:
+            raise Retryable("It does not answer.", code="object-store-unreachable", action="Try again.")
+
+    silent = Silent(own_shop.app_repository.repository, "orders")
+    report = fetch(own_shop, state_dir, app_repository=silent, replicas=(replica.url,), plan_only=True)
+    assert report.repository == replica.url
+    nowhere = (replica.path / "nowhere").as_uri()
+    refused(Retryable, "object-store-unreachable", own_shop, state_dir, app_repository=silent, replicas=(nowhere,))
+
+
+def test_the_newest_snapshot_is_taken(own_shop: Shop, replica: Replica, state_dir: Path) -> None:
+    third = Shop(own_shop.root, _made=2).publish([350], cut=1_795_252_600.0).snapshot
+    assert fetch(own_shop, state_dir, replicas=(replica.url,), plan_only=True).repository == own_shop.url
+    other = Shop(own_shop.root)
+    (own_shop.root / "repository").rename(own_shop.root / "newer")
+    replica.path.rename(own_shop.root / "repository")
+    newer = (own_shop.root / "newer").as_uri()
+    report = fetch(other, state_dir, replicas=(newer,), plan_only=True)
+    assert (report.repository, report.snapshot) == (newer, third)
+
+
+def test_files_that_are_damaged_are_taken_from_the_replica(own_shop: Shop, replica: Replica, state_dir: Path) -> None:
+    newest = own_shop.app_repository.head().snapshots[0].snapshot
+    flipped(files_of(own_shop)["file"])
+    report = fetch(own_shop, state_dir, replicas=(replica.url,))
+    assert (report.repository, report.snapshot) == (replica.url, newest)
+    assert rows_in(state_dir) == expected(300)
+
+
+def test_only_where_all_have_none_there_is_none(own_shop: Shop, replica: Replica, state_dir: Path) -> None:
+    shutil.rmtree(own_shop.root / "repository")
+    flipped(replica.path / "apps/orders/HEAD")
+    refused(Corrupted, "head-damaged", own_shop, state_dir, replicas=(replica.url,))
+    shutil.rmtree(replica.path)
+    refused(NotFound, "repository-not-found", own_shop, state_dir, replicas=(replica.url,))
