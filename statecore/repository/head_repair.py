@@ -165,6 +165,10 @@ def _plan_of_manifests(
     lists = garbage_headers(app_repository)  # before the manifests: what is listed after that is void
     manifests, left_out, foreign_ids = _manifests(app_repository)
     collection = _last_collection(manifests.values(), lists) + 1
+    known = {  # a collection swaps the head without a manifest
+        "epoch": max([known.get("epoch", 0), *(one.epoch for one in lists)]),
+        "generation": max([known.get("generation", 0), *(one.generation for one in lists)]),
+    }
     for name in [name for name, one in manifests.items() if any(each.excludes(one.manifest) for each in lists)]:
         del manifests[name]
         left_out.append(ExcludedSnapshot(name, _COLLECTED, "collected"))

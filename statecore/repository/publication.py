@@ -289,7 +289,9 @@ class Publication:
         self._refuse_another_descriptor(name)
         if app_repository.pointers.swap(app_repository.names.head, document, version) is None:
             found = app_repository.read_head()
-            if found is None or found.head.entry(manifest.snapshot) is None:
+            if found is None:
+                return None  # a repair may be making the head anew, and name this manifest
+            if found.head.entry(manifest.snapshot) is None:
                 self._delete_manifest(name)
                 return None
         self._faults.reach("publish.after-head")

@@ -71,8 +71,8 @@ class StoreDirectory:
 
         There are none before Kafka Streams has created one. Raises ``Invalid`` without read access.
         """
-        if not self.segmented and not has_database(self.path):
-            return ()  # a directory in it is no segment: the store was copied into itself
+        if not self.segmented and not has_database(self.path):  # what has no time in its name is a copy of itself
+            return tuple(one.path for one in segments_in(self.path, self.store) if one.start is not None)
         return tuple(databases_of(self.path))
 
     @property

@@ -2,7 +2,7 @@
 
 Every later release reads it: made once, and not again. It has two snapshots of an application (a window store, a
 key-value store, a global store; one snapshot of runs, one of RocksDB's own files with runs above), of which one is
-pinned, a retention of its own, a collection behind it, and garbage that is listed. ``repository-1.json`` has what the
+pinned, a retention of its own, a collection behind it, and garbage that is listed. ``version-1.json`` has what the
 stores hold, by snapshot.
 """
 
@@ -23,8 +23,8 @@ from statecore.repository.head import Retention
 from statecore.repository.pins import pin
 from tests.unit.jobs.published import CUT, Shop
 
-HERE = Path(__file__).resolve().parent
-ARCHIVE, CONTENTS = HERE / "repository-1.tar.gz", HERE / "repository-1.json"
+HERE = Path(__file__).resolve().parent / "repositories"
+ARCHIVE, CONTENTS = HERE / "version-1.tar.gz", HERE / "version-1.json"
 _MODIFIED = 1_795_251_600
 
 
