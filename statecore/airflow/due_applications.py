@@ -170,7 +170,7 @@ def _keep(
         verdict = verdicts[one.name]
         if one.spec is not None and verdict.error is None and verdict.why.code != "forced":
             newest, before = verdict.newest, known.get(one.spec.application_id, Freshness(0, 0))
-            found[one.spec.application_id] = Freshness(
+            checked = Freshness(
                 now_ms,
                 one.spec.checkpoint_interval_ms,
                 verdict.current_ms,
@@ -178,6 +178,7 @@ def _keep(
                 "" if newest is None else newest.created_at,
                 *mapped.get(one.spec.application_id, (before.run_id, before.map_index)),
             )
+            found[one.spec.application_id] = checked.not_before(before)
     try:
         record_checks(settings.reports, found, _scheduled(applications, settings))
     except OSError as cause:

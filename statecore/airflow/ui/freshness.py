@@ -12,7 +12,7 @@ An application that could not be checked keeps its last entry, which becomes old
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statecore.documents import DocumentType
@@ -43,6 +43,12 @@ class Freshness:
     published_at: str = ""
     run_id: str = ""
     map_index: int = -1
+
+    def not_before(self, earlier: Freshness) -> Freshness:
+        """This check; what an earlier one proved of the same snapshot stays true."""
+        if self.snapshot != earlier.snapshot or earlier.current_ms is None:
+            return self
+        return replace(self, current_ms=max(earlier.current_ms, self.current_ms or 0))
 
     def is_late(self, now_ms: int) -> bool:
         """Whether more than two intervals have passed since the snapshot had all records."""

@@ -23,6 +23,7 @@ from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS
+from statecore.repository.head import SnapshotEntry
 from statecore.repository.repository import create_repository
 from tests.harness.case_selection import one_of
 from tests.harness.collector import Collector
@@ -255,6 +256,30 @@ def test_what_was_found_is_kept_for_the_page_and_exported(
     with pytest.raises(StatecoreError):
         decide(conf((tmp_path / "away").as_uri(), world.spec))
     assert read_checks(directory)["app"] == before, "nobody could look"
+
+
+def test_what_a_tick_has_proven_of_a_snapshot_is_not_taken_back_by_the_next(
+    spark: StubSpark, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, hour = Settings.from_environment().reports, 3_600_000
+    first, second = (SnapshotEntry(name, "", "", "", hour, "", "checkpoint", 1, 0, 0) for name in ("s1", "s2"))
+    found = {
+        "idle": DueVerdict(False, Reason("nothing is new", "nothing-new"), newest=first, current_ms=9 * hour),
+        "its first record": DueVerdict(True, Reason("1 new", "offsets-new"), newest=first, current_ms=hour),
+        "in progress": DueVerdict(False, Reason("one is", "in-progress"), newest=first, current_ms=None),
+        "another snapshot": DueVerdict(False, Reason("young", "interval-not-over"), newest=second, current_ms=hour),
+    }
+    known, exported = dict[str, int | None](), dict[str, float]()
+    for name, verdict in found.items():
+        monkeypatch.setattr(deciding, "check_due", lambda *_, verdict=verdict, **__: verdict)
+        with Collector() as collector:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+            decide(conf(repository, spec("orders")), name)
+            exported[name] = collector.last(CHECKPOINT_SUCCESS.name)["application-id", "orders"]
+        known[name] = read_checks(directory)["orders"].current_ms
+    proven = dict.fromkeys(list(found)[:3], 9 * hour) | {"another snapshot": hour}
+    assert known == proven
+    assert exported == {name: ms / 1000 for name, ms in proven.items()}
 
 
 def test_a_spec_that_no_run_could_read_is_mended_when_the_next_tick_reads_it(spark: StubSpark, tmp_path: Path) -> None:
