@@ -17,16 +17,18 @@ from statecore.airflow.due_applications import due_requests
 from statecore.airflow.settings import CHECKPOINT_PRIORITY, Settings
 from statecore.airflow.ui import failing_applications
 from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
-from statecore.errors import Invalid, Reason, StatecoreError
+from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
 from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS
+from statecore.objectstore.base import DEFAULT_RETRIES, RetryPolicy
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.repository import create_repository
 from tests.harness.case_selection import one_of
 from tests.harness.collector import Collector
+from tests.harness.raising import raises
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import local_calls
@@ -229,6 +231,23 @@ def test_a_repository_that_is_away_is_shown_with_each_application_until_it_is_ba
         decide(conf((tmp_path / "away").as_uri(), world.spec, spec("orders")))
     assert failing() == {"app", "orders"}
     decide(conf(world.url, world.spec))
+    assert failing() == {"orders"}
+
+
+def test_an_object_store_that_hangs_is_shown_before_the_next_tick(
+    spark: StubSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for = list[RetryPolicy]()
+
+    def hangs(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> None:
+        asked_for.append(retries)
+        raise Retryable(f"{url} does not answer.", code="object-store-unreachable", action="Look at it.")
+
+    monkeypatch.setattr(deciding, "open_repository", hangs)
+    with raises(Retryable, "object-store-unreachable"):
+        decide(conf("file:///states", spec("orders")))
+    (retries,) = asked_for
+    assert retries.attempts * retries.timeout <= 20
     assert failing() == {"orders"}
 
 
