@@ -344,6 +344,8 @@ def test_the_age_of_a_snapshot_is_compared_with_the_interval(
     text = client("/", "viewer").text
     assert text.count("is late") == late
     assert text.count("Not checked since") == unchecked
+    for to_do in ("the Dag is paused", "scheduler runs", "<code>decide</code>"):
+        assert text.count(to_do) == unchecked
     assert text.count('role="alert"') == (late or unchecked)
     (shown,) = client("/stores", "viewer").json()["applications"]
     assert (shown["freshness"]["is_late"], shown["freshness"]["is_unchecked"]) == (late, unchecked)
