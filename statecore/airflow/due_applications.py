@@ -96,8 +96,9 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     applications = list(_applications(params, settings))
     if not applications:
         raise no_application_named()
+    began_ms = int(time.time() * 1000)
     try:
-        verdicts = _verdicts(applications, params, settings)
+        verdicts, url = _verdicts(applications, params, settings)
     except StatecoreError as error:
         # Of two specs of one application the one that could be read speaks for it.
         for one in sorted(applications, key=lambda one: one.spec is not None):
@@ -130,9 +131,9 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
             mapped[one.name] = len(entries)
             base = {} if verdict.last_snapshot is None else {"decided_upon": verdict.last_snapshot}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
-    _keep(
-        applications, verdicts, known, {name: (str(ti.run_id), index) for name, index in mapped.items()}, settings, log
-    )
+    runs = {name: (str(ti.run_id), index) for name, index in mapped.items()}
+    found = _found(applications, verdicts, known, runs, began_ms, url)
+    _keep(found, applications, verdicts, settings, log)
     failing_applications.delete(settings.reports, recovered)
     readable = [one.entry for one in applications if one.spec is not None]
     failing_applications.delete_unreadable(
@@ -161,29 +162,41 @@ def _waiting(known: Mapping[str, Freshness], ti: Any, log: DecidingLog) -> dict[
     }
 
 
-def _keep(
+def _found(
     applications: list[_Application],
     verdicts: Mapping[str, DueVerdict],
     known: Mapping[str, Freshness],
     mapped: Mapping[str, tuple[str, int]],
-    settings: Settings,
-    log: DecidingLog,
-) -> None:
-    """Keep what the check found for the page, and export it; neither fails the task."""
-    now_ms, found = int(time.time() * 1000), {}
+    began_ms: int,
+    url: str,
+) -> dict[str, Freshness]:
+    """What the check found of each application that it could check."""
+    found = {}
     for one in applications:
         verdict = verdicts[one.name]
         if one.spec is not None and verdict.error is None and verdict.why.code != "forced":
             newest, before = verdict.newest, known.get(one.spec.application_id, Freshness(0, 0))
             checked = Freshness(
-                now_ms,
+                began_ms,
                 one.spec.checkpoint_interval_ms,
                 verdict.current_ms,
                 "" if newest is None else newest.snapshot,
                 "" if newest is None else newest.created_at,
                 *mapped.get(one.spec.application_id, (before.run_id, before.map_index)),
+                url,
             )
             found[one.spec.application_id] = checked.not_before(before)
+    return found
+
+
+def _keep(
+    found: Mapping[str, Freshness],
+    applications: list[_Application],
+    verdicts: Mapping[str, DueVerdict],
+    settings: Settings,
+    log: DecidingLog,
+) -> None:
+    """Keep what the check found for the page, and export it; neither fails the task."""
     try:
         record_checks(settings.reports, found, _scheduled(applications, settings))
     except OSError as cause:
@@ -243,7 +256,10 @@ def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Ap
         yield _Application(spec.application_id, entry, whole)
 
 
-def _verdicts(applications: list[_Application], params: Mapping[str, Any], settings: Settings) -> dict[str, DueVerdict]:
+def _verdicts(
+    applications: list[_Application], params: Mapping[str, Any], settings: Settings
+) -> tuple[dict[str, DueVerdict], str]:
+    """The verdict for each application, and the URL of the repository as reports have it; empty if it was not asked."""
     found = {
         one.name: DueVerdict(True, Reason(one.error.what, one.error.code), one.error)
         for one in applications
@@ -251,15 +267,15 @@ def _verdicts(applications: list[_Application], params: Mapping[str, Any], setti
     }
     readable = {one.name: one for one in applications if one.spec is not None}
     if params.get(FORCE):
-        return found | dict.fromkeys(readable, DueVerdict(True, Reason("it was asked for", "forced")))
+        return found | dict.fromkeys(readable, DueVerdict(True, Reason("it was asked for", "forced"))), ""
     if not readable:
-        return found
+        return found, ""
     url = str(params["repository"])
     with environment(aws_environment(settings.aws_conn_id, "all applications") if url.startswith("s3:") else {}):
         repository = open_repository(url, RETRIES)
         checks = {name: _check(repository, one, settings) for name, one in readable.items()}
         with _quiet("kafka"):
-            return found | check_all(checks)
+            return found | check_all(checks), repository.object_store.url
 
 
 @contextmanager

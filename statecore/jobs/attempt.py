@@ -46,6 +46,20 @@ def parsed_time(text: str) -> datetime | None:
     return found.astimezone(UTC) if found.tzinfo else None
 
 
+def made_at_ms(created_at: str, read_at_ms: int | None, interval_ms: int) -> int:
+    """When a snapshot was made: when its ends were read, else when it was published.
+
+    If the two times are further apart than an interval, some unchanged task could not be confirmed; if they are the
+    wrong way round, the publishing machine's clock differs from the brokers'. Then the time of publication counts.
+
+    Returns:
+        In ms since the epoch.
+    """
+    published = parsed_time(created_at)
+    made = 0 if published is None else int(published.timestamp() * 1000)
+    return made if read_at_ms is None or not 0 <= made - read_at_ms <= interval_ms else read_at_ms
+
+
 def age(when: datetime, now: datetime | None = None) -> str:
     """How long before ``now`` (default: the clock's) a time was, in one unit: ``3 hours ago``."""
     seconds = max(((now or datetime.now(UTC)) - when).total_seconds(), 0.0)

@@ -73,6 +73,8 @@ class Published:
     made_tasks: tuple[str, ...] = ()
     kept_tasks: tuple[str, ...] = ()  # tasks that stay as in the previous snapshot; likewise
     dropped_tasks: tuple[str, ...] = ()  # tasks of the previous snapshot that it does not have; likewise
+    # a time at which it had all records, in ms since the epoch; None where unknown
+    read_at_ms: int | None = None
 
 
 class Publication:
@@ -333,4 +335,5 @@ def _published(entry: SnapshotEntry, *, earlier: bool = False, concurrent: int =
         entry.new_bytes,
         earlier,
         concurrent,
+        read_at_ms=entry.read_at_ms,
     )

@@ -6,7 +6,9 @@ clock::
 
     <reports>/.checks.json      by application: when it was checked, and until when its snapshot was complete then
 
-An application that could not be checked keeps its last entry, which becomes old.
+An application that could not be checked keeps its last entry, which becomes old. A check sees no snapshot that is
+published after it, such as that of the checkpoint it has found due; until the next check the job's report tells
+(:meth:`Freshness.with_report`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from pathlib import Path
 from statecore.documents import DocumentType
 from statecore.errors import Invalid
 from statecore.filesystem import replace_file
+from statecore.jobs.attempt import made_at_ms, parsed_time
+from statecore.jobs.history.report_head import ReportHead
 
 FILE = ".checks.json"
 
@@ -30,10 +34,12 @@ class Freshness:
     """What the last check of an application found.
 
     Attributes:
+        checked_ms: a time before it read the head.
         current_ms: the latest known time at which the newest snapshot had all records; ``None`` without a snapshot.
         snapshot: its id; empty without one.
         published_at: when it was published; empty without one.
         run_id, map_index: the task that was last mapped for its checkpoint; empty before the first.
+        repository: URL of the repository that was checked.
     """
 
     checked_ms: int
@@ -43,12 +49,28 @@ class Freshness:
     published_at: str = ""
     run_id: str = ""
     map_index: int = -1
+    repository: str = ""
 
     def not_before(self, earlier: Freshness) -> Freshness:
         """This check; what an earlier one proved of the same snapshot stays true."""
         if self.snapshot != earlier.snapshot or earlier.current_ms is None:
             return self
         return replace(self, current_ms=max(earlier.current_ms, self.current_ms or 0))
+
+    def with_report(self, published: ReportHead) -> Freshness:
+        """What is known with the report of a job that has published; that of one before this check adds nothing."""
+        moment = parsed_time(published.published_at)
+        if moment is None or published.repository != self.repository:
+            return self
+        if published.snapshot == self.snapshot or moment.timestamp() * 1000 < self.checked_ms:
+            return self
+        made_ms = made_at_ms(published.published_at, published.read_at_ms, self.interval_ms)
+        return replace(
+            self,
+            current_ms=max(made_ms, self.current_ms or 0),
+            snapshot=published.snapshot,
+            published_at=published.published_at,
+        )
 
     def is_late(self, now_ms: int) -> bool:
         """Whether more than two intervals have passed since the snapshot had all records."""

@@ -13,7 +13,13 @@ from urllib.parse import quote
 
 from statecore.jobs.attempt import Instance
 from statecore.jobs.history.report_head import ReportHead, ReportOutcome, RestoredPartition
-from statecore.jobs.history.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
+from statecore.jobs.history.report_index import (
+    KEPT,
+    ApplicationReports,
+    InstanceReports,
+    ReportIndex,
+    directory_name,
+)
 
 APPLICATIONS_A_PAGE = 100
 REPORTS_A_PAGE = 50
@@ -135,6 +141,18 @@ def report_page(
             continue
         found.append(head)
     return ReportPage(tuple(found), None)
+
+
+def last_published(index: ReportIndex, application_id: str, repository: str) -> ReportHead | None:
+    """The report of the snapshot of an application that was published last in a repository; ``None`` without one."""
+    heads = (
+        head
+        for one in index.application(directory_name(application_id)).instances
+        if one.instance.application_id == application_id
+        for head in one.attempts
+        if head.succeeded and head.snapshot and head.repository == repository
+    )
+    return max(heads, key=lambda head: head.published_at, default=None)
 
 
 _REQUEST = re.compile(r"(?P<dag>[^/]+)/(?P<run>.+)/(?P<task>[^/]+)/(?P<index>-?\d+)")

@@ -24,9 +24,9 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from statecore.airflow.settings import Settings
-from statecore.airflow.ui.freshness import read_checks
+from statecore.airflow.ui.freshness import Freshness, read_checks
 from statecore.airflow.ui.pages import protected_app, render
-from statecore.airflow.ui.state_view import Filter, application_page, instance_page, report_page
+from statecore.airflow.ui.state_view import Filter, application_page, instance_page, last_published, report_page
 from statecore.jobs.attempt import Instance, utc
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import InstanceReports, ReportIndex
@@ -107,9 +107,14 @@ def _freshness() -> Callable[[Instance], dict[str, Any] | None]:
     tick_ms = settings.checkpoint_tick_ms
     checks = {} if tick_ms is None else read_checks(settings.reports)
 
+    @cache
+    def of_application(application_id: str) -> Freshness | None:
+        found = checks.get(application_id)
+        published = None if found is None else last_published(_index(), application_id, found.repository)
+        return found if found is None or published is None else found.with_report(published)
+
     def of(instance: Instance) -> dict[str, Any] | None:
-        found = checks.get(instance.application_id)
-        if found is None or instance.state_dir or tick_ms is None:
+        if instance.state_dir or tick_ms is None or (found := of_application(instance.application_id)) is None:
             return None
         return {
             "is_late": found.is_late(now_ms),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statecore.errors import Reason, StatecoreError
-from statecore.jobs.attempt import parsed_time
+from statecore.jobs.attempt import made_at_ms, parsed_time
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE
 from statecore.jobs.read_report import ReadReport
@@ -40,20 +40,9 @@ def made_since(entries: Sequence[SnapshotEntry], last_snapshot: str | None) -> R
 
 
 def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS) -> int | None:
-    """When the newest snapshot that is no compaction was made: when its ends were read, else when it was published.
-
-    If the two times are further apart than an interval, some unchanged task could not be confirmed; if they are the
-    wrong way round, the publishing machine's clock differs from the brokers'. Then the time of publication counts.
-
-    Returns:
-        In ms since the epoch; ``None`` if there is none.
-    """
+    """When the newest snapshot that is no compaction was made, in ms since the epoch; ``None`` if there is none."""
     entry = last_made(entries)
-    if entry is None:
-        return None
-    published = parsed_time(entry.created_at)
-    made = 0 if published is None else int(published.timestamp() * 1000)
-    return made if entry.read_at_ms is None or not 0 <= made - entry.read_at_ms <= interval_ms else entry.read_at_ms
+    return None if entry is None else made_at_ms(entry.created_at, entry.read_at_ms, interval_ms)
 
 
 def record_checkpoint(metrics: CheckpointMetrics, request: CheckpointRequest, report: object, interval_ms: int) -> None:

@@ -45,6 +45,8 @@ class ReportHead:
         placed: false if an earlier attempt of the request had placed the stores.
         repository: URL of the published snapshot; empty if none was published.
         snapshot: its id; empty likewise.
+        published_at: when it was published; empty likewise.
+        read_at_ms: a time at which it had all records, in ms since the epoch; ``None`` where unknown.
         error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` if it had reached one.
     """
 
@@ -61,6 +63,8 @@ class ReportHead:
     placed: bool = True
     repository: str = ""
     snapshot: str = ""
+    published_at: str = ""
+    read_at_ms: int | None = None
     error: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -168,6 +172,8 @@ def read_head(document: Mapping[str, Any]) -> ReportHead:
             placed=bool(document.get("placed", True)),
             repository=repository,
             snapshot=str(published.get("snapshot") or ""),
+            published_at=str(published.get("created_at") or ""),
+            read_at_ms=None if published.get("read_at_ms") is None else int(published["read_at_ms"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise ReportError(f"This is no report: {type(cause).__name__}: {cause}.") from cause

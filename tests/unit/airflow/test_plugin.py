@@ -17,6 +17,7 @@ import pytest
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.airflow.ui.freshness import Freshness, record_checks
 from statecore.errors import NotFound
+from statecore.jobs.attempt import utc
 from statecore.jobs.history.report_index import INDEX
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.jobs.reports import attempt, done, entry, failed, write
@@ -370,6 +371,50 @@ def test_the_newest_snapshot_is_that_of_the_repository(client: Callable[..., Any
     write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0), **published))
     checked_ago(tmp_path, 10, 10, snapshot="s2", published_at="2026-11-29T01:02:03.000Z")
     assert "the newest snapshot is <code>s2</code>" in client("/", "viewer").text
+
+
+def published_ago(directory: Path, seconds: float, snapshot: str = "s2", **fields: Any) -> None:
+    """Write the report of a checkpoint that read the ends a second before it published, some seconds ago."""
+    now = time.time()
+    made = {"snapshot": snapshot, "created_at": utc(now - seconds), "read_at_ms": int((now - seconds - 1) * 1000)}
+    tried = replace(attempt(1, state_dir=""), started=utc(now - seconds - 2))
+    report = done(tried, entry("by-id", 0, -1), repository="file:///r", published={**made, **fields})
+    write(directory, 1, {**report, "finished": utc(now - seconds)})
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize("before", ["s1", ""])
+def test_what_a_job_has_published_since_the_check_is_the_newest_snapshot(
+    client: Callable[..., Any], tmp_path: Path, before: str
+) -> None:
+    checked_ago(tmp_path, 20, 150 if before else None, snapshot=before, repository="file:///r")
+    published_ago(tmp_path, 7)
+    text = client("/", "viewer").text
+    assert 'role="alert"' not in text
+    assert "8 seconds ago" in text[text.index("The newest snapshot has") : text.index("a checkpoint is due every")]
+    assert "There is no snapshot yet." not in text
+    assert "the newest snapshot is" not in text, "it is the one that the job has published"
+    (shown,) = client("/stores", "viewer").json()["applications"]
+    assert (shown["freshness"]["is_late"], shown["freshness"]["snapshot"]) == (False, "s2")
+
+
+@pytest.mark.usefixtures("ticking")
+def test_ends_that_were_read_long_before_the_publication_do_not_make_a_snapshot_late(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    checked_ago(tmp_path, 20, 150, snapshot="s1", repository="file:///r")
+    published_ago(tmp_path, 7, read_at_ms=1)
+    assert 'role="alert"' not in client("/", "viewer").text
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize(("published", "repository"), [(30, "file:///r"), (7, "file:///another")])
+def test_a_report_of_before_the_check_or_of_another_repository_does_not_change_what_the_check_has_found(
+    client: Callable[..., Any], tmp_path: Path, published: int, repository: str
+) -> None:
+    checked_ago(tmp_path, 20, 150, snapshot="s1", repository=repository)
+    published_ago(tmp_path, published)
+    assert "is late" in client("/", "viewer").text
 
 
 def test_without_scheduled_checkpoints_no_snapshot_is_late(client: Callable[..., Any], tmp_path: Path) -> None:

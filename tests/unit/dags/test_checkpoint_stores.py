@@ -269,7 +269,7 @@ def test_what_was_found_is_kept_for_the_page_and_exported(
     found = read_checks(directory)
     assert found.keys() == {"gone", "app"}
     assert (found["app"].snapshot, found["app"].published_at) == (newest.snapshot, newest.created_at)
-    assert found["app"].interval_ms == 300_000
+    assert (found["app"].interval_ms, found["app"].repository) == (300_000, world.url)
     assert values == [found["app"].checked_ms / 1000, (found["app"].current_ms or 0) / 1000, 300]
     before = found["app"]
     with pytest.raises(StatecoreError):

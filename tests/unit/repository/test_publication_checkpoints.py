@@ -138,7 +138,7 @@ def test_a_read_position_at_log_end_is_published_without_a_task_manifest(orders:
     after = orders.newest
     assert after.task_manifests == tuple(replace(reference, read_at_ms=later) for reference in before.task_manifests)
     assert after.identity == before.identity
-    assert orders.app_repository.head().snapshots[0].read_at_ms == later
+    assert orders.app_repository.head().snapshots[0].read_at_ms == done.read_at_ms == later
     read = orders.app_repository.task_manifests(after.task_manifests)
     assert {store.read_at_ms for one in read.values() for store in one.manifest.stores} == {later}, "who reads knows it"
 
