@@ -24,6 +24,7 @@ from statecore.airflow.requests import check_names, check_paths
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, StatecoreError
 from statecore.jobs.fields.declaration import Request
+from statecore.spec.model import ApplicationSpec
 from statecore.spec.spark_settings import settings_from_params
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
 
@@ -98,6 +99,14 @@ class Change(ABC):
     @abstractmethod
     def problem(self, step: Step, report: Any, where: str, report_file: Path) -> StatecoreError | None:
         """The error of a step after which the directory is not in the required state; ``where`` names it."""
+
+    def nothing_planned(
+        self,
+        spec: ApplicationSpec,  # noqa: ARG002
+        request: Mapping[str, Any],  # noqa: ARG002
+    ) -> ShortReport | None:
+        """The short plan of a directory in which there is nothing to do by its spec; ``None`` if a job has to look."""
+        return None
 
     def verify_further(
         self,

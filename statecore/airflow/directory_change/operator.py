@@ -107,7 +107,12 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         with self._refusing(report_file, request_id):
             self._check_host()
             if self.request.get("spec_path"):
-                self.kafka_conn_id = spec_of_named(self.request["spec_path"]).kafka_connection
+                spec = spec_of_named(self.request["spec_path"])
+                self.kafka_conn_id = spec.kafka_connection
+                if step is Step.PLAN and (plan := self._kind.nothing_planned(spec, self.request)) is not None:
+                    self.log.info("%s: nothing to do: %s", self._where(), self._kind.why_nothing(plan))
+                    planned: StepResult = {**plan, "report": "", "findings": None}
+                    return planned
             if self.engine == SPARK:
                 checked_master(self._conn_id)
         argument, secrets = self._prepare(settings, report_file, request_id)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from statecore.airflow.directory_change.change import Change, Step
 from statecore.airflow.directory_change.plans import bounded, cell
 from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, ShortReport
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.releases import CURRENT, GLOBAL
+from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.migrate.summary import CombinedChange
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.repair.report import REPAIR_REPORT, RepairOutcome, RepairReport
+from statecore.spec.model import ApplicationSpec
 from statecore.words import shortened_list
 
 _FINDINGS = 20
@@ -64,7 +67,18 @@ class Recovery(Change):
             "notes": bounded([*doubts, *starts, *(CombinedChange((GLOBAL,), note) for note in report.notes)]),
             "doubts": len(doubts),
             "unknown": shortened_list([one.store for one in report.next_starts if one.is_unknown]),
+            "nothing": "",
         }
+
+    def nothing_planned(self, spec: ApplicationSpec, request: Mapping[str, Any]) -> DoubtfulPlan | None:
+        """Of an application without global stores, unless some were asked for by name, which the job refuses."""
+        if spec.global_stores or request.get("stores") or spec.application_id != request["application_id"]:
+            return None
+        attempt = Attempt.begin(spec.application_id, str(request["state_dir"]), "")
+        report = RepairReport(
+            **vars(attempt), finished=utc_now(), outcome=RepairOutcome.UNCHANGED, plan_id="", exit_code=0
+        )
+        return {**self.short(report), "nothing": "its spec declares no global store"}
 
     def cells(self, plan: ShortReport) -> Sequence[str]:
         return (cell(", ".join(dict.fromkeys(row["store"] or "files of global" for row in plan["done"]["rows"]))),)
@@ -72,7 +86,7 @@ class Recovery(Change):
     def why_nothing(self, plan: DoubtfulPlan) -> str:
         unknown = plan["unknown"]
         if not unknown:
-            return self.nothing
+            return plan["nothing"] or self.nothing
         others = "every other global store is valid, or recovers by itself"
         return f"the outcome of the next start is unknown for {unknown}, which cannot be read here; {others}"
 

@@ -115,17 +115,19 @@ class DoubtfulPlan(ShortReport):
     Attributes:
         doubts: number of doubts that a person has to review before the plan is applied.
         unknown: the first stores that cannot be read here, as text; empty for none.
+        nothing: why nothing had to be inspected; empty if it was.
     """
 
     doubts: int
     unknown: str
+    nothing: str
 
 
 class StepResult(ShortReport):
     """The result of a step.
 
     Attributes:
-        report: path of the whole report.
+        report: path of the whole report; empty if no job had to run.
         findings: number of findings by severity, of ``verify``; ``None`` if ``statecore doctor`` did not run.
     """
 

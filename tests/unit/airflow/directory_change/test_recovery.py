@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, get_type_hints
 
-from statecore.airflow.directory_change.approval import approved, why_nothing, without_approval
+import pytest
+
+from statecore.airflow.directory_change.approval import approved, outcomes, why_nothing, without_approval
+from statecore.airflow.directory_change.operator import StatecoreDirectoryChangeOperator
 from statecore.airflow.directory_change.plans import page
 from statecore.airflow.directory_change.recovery import Recovery
-from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, Entry
+from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, Entry, Outcome
 from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.repair.report import RebuiltStores, RepairOutcome, RepairReport
+from statecore.spec.reader import parse_spec
 from tests.harness.raising import raises
 from tests.harness.transcripts import check
+from tests.unit.airflow.stub import StubSpark, spec
+from tests.unit.airflow.test_operators import context
 
 RECOVERY = Recovery()
 PARAMS = {"approve": "ask", "approve_within": "24h"}
@@ -71,6 +79,38 @@ def test_a_store_that_cannot_be_read_here_is_not_called_valid() -> None:
 def test_the_short_report_of_a_recovery_has_no_fields_of_a_migration() -> None:
     assert plan().keys() == get_type_hints(DoubtfulPlan).keys()
     assert not plan().keys() & {"seen", "tasks", "rewritten_bytes"}
+
+
+def test_an_application_without_global_stores_has_nothing_to_do_unless_one_is_asked_for() -> None:
+    named = entry()["request"]
+    without, declaring = (
+        parse_spec({**spec("a_b"), **more}, "test")
+        for more in ({}, {"global_stores": {"prices": {"kind": "key-value", "topic": "prices"}}})
+    )
+    found = RECOVERY.nothing_planned(without, named)
+    assert found is not None
+    assert found.keys() == get_type_hints(DoubtfulPlan).keys()
+    assert (found["changed"], found["state_dir"]) == (0, "/srv")
+    assert why_nothing(RECOVERY, [(entry(), found)], "plan") == "Nothing to do: its spec declares no global store."
+    every = outcomes([(entry(), found)], None, None, [None], [None], [None], RECOVERY.done)
+    assert [one["outcome"] for one in every] == [Outcome.NOTHING_TO_DO]
+    assert RECOVERY.nothing_planned(declaring, named) is None
+    assert RECOVERY.nothing_planned(without, {**named, "stores": ["prices"]}) is None
+    another = parse_spec(spec("another"), "test")
+    assert RECOVERY.nothing_planned(another, named) is None, "the job refuses the spec of another application"
+
+
+def test_no_job_is_started_for_an_application_without_global_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = StubSpark.local(tmp_path, monkeypatch)
+    file = tmp_path / "a.yaml"
+    file.write_text(json.dumps(spec("a_b")))
+    named = {**entry(), "request": {**entry()["request"], "spec_path": str(file)}}
+    job = str(spark.jobs / "recover.py")
+    operator = StatecoreDirectoryChangeOperator(task_id="plan", change="recover", step="plan", application=job, **named)
+    found = operator.execute(context())
+    assert (found["outcome"], found["changed"], found["report"]) == ("nothing to do", 0, "")
 
 
 def test_without_a_person_a_plan_that_may_take_rows_away_is_not_applied() -> None:
