@@ -19,8 +19,8 @@ another process holds it, the run is refused and names that process.
 
 **A directory that is refused fails by itself**, with the reasons in the log of its `plan`: the topic of a store does
 not exist, or is not compacted (`accept_uncompacted` accepts that). The others continue. An application whose spec
-declares no global store has nothing to do. If there is nothing to do at all, `approve` is skipped and logs why. With the parameter `approve` set to `none` plans are applied without approval, except
-plans that may remove rows.
+declares no global store has nothing to do. If there is nothing to do at all, `approve` is skipped and logs why. With
+the parameter `approve` set to `none` plans are applied without approval, except plans that may remove rows.
 
 **The approval is of the plan's id.** A directory or a topic that has changed since has another plan, and is refused.
 Replaced files are kept for a week. Retries and cleared tasks resume from there.
