@@ -436,8 +436,18 @@ def test_of_an_attempt_without_an_end_the_page_asks_airflow(client: Callable[...
 def test_what_airflow_says_of_an_attempt_without_an_end() -> None:
     script = (ROOT / "statecore" / "airflow" / "ui" / "templates" / "attempts.js").read_text()
     states = ["running", "failed", "up_for_retry", "queued", None]
-    script += f"\nconsole.log(JSON.stringify({json.dumps(states)}.map(inWords)))"
+    script += f"""
+    console.log(JSON.stringify({json.dumps(states)}.map((state) => {{
+      const box = {{className: "note", role: "status", setAttribute(name, value) {{ this[name] = value; }}}};
+      const element = {{closest: () => box}};
+      show(element, state);
+      return [element.textContent, box.className, box.role];
+    }})))"""
     done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
-    running, *killed = json.loads(done.stdout)
+    (running, *_), *killed = shown = json.loads(done.stdout)
     assert "killed" not in running
-    assert all("killed" in one for one in killed)
+    assert all("killed" in one for one, *_ in killed)
+    alarms = {state: one for state, (one, *box) in zip(states, shown, strict=True) if box == ["failure", "alert"]}
+    assert list(alarms) == ["failed"], "no retry is left"
+    assert "clear the failed task" in alarms["failed"]
+    assert all(box == ["note", "status"] for state, (_, *box) in zip(states, shown, strict=True) if state != "failed")
