@@ -20,7 +20,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
@@ -140,6 +140,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             with environment(secrets):
                 self._work(context, settings, report_file, argument)
             report = self._report(report_file)
+            with suppress(OSError):
+                reports.earlier_path(report_file).unlink(missing_ok=True)
             return self._show_plan(context, report) if self.plan_only else self._publish(context, report, report_file)
         finally:
             if not self.plan_only:
@@ -411,10 +413,10 @@ def request_argument(request: Mapping[str, Any], request_id: str) -> str:
 
 
 def clear_report_path(report_file: Path) -> None:
-    """Create the report's directory and remove the report of an earlier try."""
+    """Create the report's directory and remove the report of an earlier try; see :func:`reports.clear`."""
     try:
         report_file.parent.mkdir(parents=True, exist_ok=True)
-        report_file.unlink(missing_ok=True)
+        reports.clear(report_file)
     except OSError as cause:
         raise system_error(
             cause,

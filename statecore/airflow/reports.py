@@ -2,8 +2,9 @@
 
 A job writes its result or its error as one JSON document to the given path. The operator reads it and passes it on
 through XCom, which Airflow keeps in its database: one bounded report for each store, never the whole. The files stay,
-one for each request, and are shown by the UI page: ``<reports>/<application id>/<request>.json``. A request with
-``plan_only`` leaves the restore's plan instead.
+one for each request, and are shown by the UI page: ``<reports>/<application id>/<request>.json``. If the task of a
+success is cleared, its report is ``<request>.earlier.json`` until the task succeeds again. A request with ``plan_only``
+leaves the restore's plan instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from statecore.documents import encode_json
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import ReportError as ReportError
 from statecore.jobs.history.report_head import check_report as check_report
-from statecore.jobs.history.report_head import combined_digest, known_sum
+from statecore.jobs.history.report_head import combined_digest, known_sum, read_head
 from statecore.jobs.history.report_head import read_report as read_report
 from statecore.jobs.history.report_index import directory_name
 
@@ -39,6 +40,27 @@ def report_path(directory: Path, application_id: str, request_id: str) -> Path:
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", request_id)[:120]
     unique = hashlib.sha256(request_id.encode()).hexdigest()[:8]
     return directory / directory_name(application_id) / f"{readable}-{unique}.json"
+
+
+def earlier_path(report_file: Path) -> Path:
+    """Path of the report of an earlier success of the same request, kept until a later try succeeds."""
+    return report_file.with_suffix(f".earlier{report_file.suffix}")
+
+
+def clear(report_file: Path) -> None:
+    """Remove the report of an earlier try. That of a success is moved aside: a later try may be refused.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    try:
+        has_succeeded = read_head(read_report(report_file)).succeeded
+    except ReportError:
+        has_succeeded = False
+    if has_succeeded:
+        report_file.replace(earlier_path(report_file))
+    else:
+        report_file.unlink(missing_ok=True)
 
 
 def request_id_of(context: Context) -> str:

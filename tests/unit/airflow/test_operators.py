@@ -17,7 +17,8 @@ from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
 from statecore.airflow.operators import StatecoreSparkOperator, clear_report_path, ran_on
 from statecore.airflow.settings import Settings
-from statecore.errors import KINDS, Capacity, Invalid
+from statecore.errors import KINDS, Capacity, Fenced, Invalid
+from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import ReportHead, ReportOutcome
 from statecore.jobs.history.report_index import INDEX, ReportIndex
 from tests.unit.airflow.stub import FakeStateStore, StubSpark, spec
@@ -256,6 +257,27 @@ def test_the_report_of_an_earlier_try_is_never_taken_for_this_one(spark: StubSpa
     spark.behaves({"orders": {"no_report": True}})
     with pytest.raises(JobRefused, match=r"\(job-report-not-shared\)"):
         operator(spark).execute(context())
+
+
+def test_a_refused_try_of_a_cleared_task_leaves_the_earlier_success_on_the_page(
+    spark: StubSpark, tmp_path: Path
+) -> None:
+    tried = Attempt("orders", "/state", "a_dag/manual__1/restore/2", "stub", "airflow", 1, "0", "2026-11-29T00:00:00Z")
+    fenced = Fenced("It runs.", code="application-running", action="Stop it.").to_json()
+
+    def outcomes() -> list[ReportOutcome]:
+        (one,) = ReportIndex(tmp_path / "reports").application("orders").instances
+        return [head.outcome for head in one.attempts]
+
+    operator(spark).execute(context())
+    for _ in range(2):
+        spark.behaves({"orders": tried.failed(fenced)})
+        with pytest.raises(JobRefused):
+            operator(spark).execute(context())
+        assert outcomes() == [ReportOutcome.FAILED, ReportOutcome.RESTORED]
+    spark.behaves({})
+    operator(spark).execute(context())
+    assert outcomes() == [ReportOutcome.RESTORED], "one for each request"
 
 
 def test_a_report_of_an_unknown_version_is_refused_and_kept(spark: StubSpark, tmp_path: Path) -> None:
