@@ -36,6 +36,7 @@ def declared(broker: Broker) -> dict[str, Any]:
     return {**spec, "spark": {"conf": {"spark.cores.max": "2"}}}
 
 
+@pytest.mark.full
 def test_a_run_of_the_dag_is_done_by_the_executors_of_the_cluster(
     server: AirflowServer, spark_cluster: SparkCluster, declared: dict[str, Any], state_dir: Path
 ) -> None:

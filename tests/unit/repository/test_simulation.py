@@ -139,7 +139,9 @@ _OWN, _SWAP = Publication._published_by_request, SimulatedPointers.swap
     ("mutated", "mutant"),
     [
         ("statecore.repository.conflicts.Conflicts.refuse", _not_refusing),
-        ("statecore.repository.conflicts.Conflicts._refuse_older_stores", _not_refusing),
+        pytest.param(
+            "statecore.repository.conflicts.Conflicts._refuse_older_stores", _not_refusing, marks=pytest.mark.full
+        ),
         ("statecore.repository.conflicts.Conflicts.rebased", _as_it_was_made),
         pytest.param("statecore.repository.rebase._rebased", taken_for_expired, marks=pytest.mark.full),
         ("statecore.repository.rebase._tail", _above_anything),
