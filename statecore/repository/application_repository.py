@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from statecore.documents import Document
-from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.pointers import Pointers
 from statecore.repository.blob_verification import parallel_map
@@ -98,6 +98,16 @@ class ApplicationRepository:
             code="head-missing",
             action="Rebuild it, then run this again; without --apply the command only shows the plan: "
             f"{self.repair_command} --apply",
+            application_id=self.application_id,
+            repository=self.url,
+        )
+
+    def contended_error(self, tries: int, effect: str) -> Retryable:
+        """The error for a head that others swapped in every try; ``effect`` ends the sentence."""
+        return Retryable(
+            f"The head of {self.application_id} was swapped by other jobs {tries} times in turn; {effect}.",
+            code="head-contended",
+            action="Run it again when fewer jobs publish to this application.",
             application_id=self.application_id,
             repository=self.url,
         )

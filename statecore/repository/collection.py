@@ -214,14 +214,7 @@ class Collector:
                 self._faults.reach("collection.after-head")
                 return wanted
             read = self._read_head()
-        raise Retryable(
-            f"The head of {self._app_repository.application_id} was swapped by other jobs {_TRIES} times in turn; "
-            "nothing was deleted.",
-            code="head-contended",
-            action="Run it again when fewer jobs publish to this application.",
-            application_id=self._app_repository.application_id,
-            repository=self._app_repository.url,
-        )
+        raise self._app_repository.contended_error(_TRIES, "nothing was deleted")
 
     def _list(
         self,

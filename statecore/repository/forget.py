@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import ReadHead, Retention, encoded_head
 from statecore.repository.repository import check_descriptor_unchanged
@@ -55,14 +55,7 @@ def forget(app_repository: ApplicationRepository, keep: Retention | None = None)
         document = encoded_head(head, read.raw)
         if app_repository.pointers.swap(app_repository.names.head, document, read.version) is not None:
             return plan
-    raise Retryable(
-        f"The head of {app_repository.application_id} was swapped by other jobs {_TRIES} times in turn; nothing was "
-        "changed.",
-        code="head-contended",
-        action="Run it again when fewer jobs publish to this application.",
-        application_id=app_repository.application_id,
-        repository=app_repository.url,
-    )
+    raise app_repository.contended_error(_TRIES, "nothing was changed")
 
 
 def _plan(app_repository: ApplicationRepository, read: ReadHead, keep: Retention | None) -> ForgetPlan:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.documents import encode_json
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, ReadHead, SnapshotEntry
 from statecore.repository.listing import entry_of
@@ -58,14 +58,7 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
         check_descriptor_unchanged(app_repository.repository)
         if app_repository.pointers.swap(app_repository.names.head, _document(read, wanted), read.version) is not None:
             return Pinned(wanted, changed=True)
-    raise Retryable(
-        f"The head of {app_repository.application_id} was swapped by other jobs {_TRIES} times in turn; nothing was "
-        "changed.",
-        code="head-contended",
-        action="Run it again when fewer jobs publish to this application.",
-        application_id=app_repository.application_id,
-        repository=app_repository.url,
-    )
+    raise app_repository.contended_error(_TRIES, "nothing was changed")
 
 
 def _document(read: ReadHead, wanted: SnapshotEntry) -> bytes:
