@@ -26,7 +26,7 @@ import struct
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -392,6 +392,14 @@ def free_ports(count: int) -> list[int]:
         for one in taken:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in taken]
+
+
+@contextlib.contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port of the loopback address that refuses every connection, and that nobody else is given meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def _answers(port: int) -> bool:

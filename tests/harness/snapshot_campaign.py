@@ -62,7 +62,7 @@ class Campaign(RandomApplication):
     """One application, its repository, and what each of its snapshots must hold.
 
     Attributes:
-        expected: by snapshot, by task and store: what is to be on disk of it.
+        expected: by snapshot that the head names, by task and store: what is to be on disk of it.
         newest: the newest snapshot; empty before there is one.
         round: how often it has gone through its steps.
         whole: the snapshots that have all stores of all tasks.
@@ -139,6 +139,11 @@ class Campaign(RandomApplication):
             self.whole.add(snapshot)
         self.newest = snapshot
         self._compare_manifest(snapshot)
+        head = ApplicationRepository.open(self.url, self.application_id).head()
+        forgotten = self.expected.keys() - {entry.snapshot for entry in head.snapshots}
+        self.whole -= forgotten
+        for one in forgotten:
+            del self.expected[one]
 
     def take(self) -> None:
         """A snapshot of a directory that was fetched, of the newest or an older one, or of some of it; now and then."""

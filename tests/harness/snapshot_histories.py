@@ -110,8 +110,8 @@ def _sliding(key: bytes, at: int, chance: Random, sequence: int) -> bytes:
 
 
 def _joined(key: bytes, at: int, chance: Random, sequence: int) -> bytes:
-    """Windows that retain duplicates: a sequence number tells records of one key and time apart."""
-    return key + struct.pack(">qi", at, chance.choice((sequence, sequence // 3)))
+    """Windows that retain duplicates: a sequence number, from 1 on, tells records of one key and time apart."""
+    return key + struct.pack(">qi", at, chance.choice((sequence, max(1, sequence // 3))))
 
 
 def _session(key: bytes, at: int, chance: Random, sequence: int) -> bytes:

@@ -23,7 +23,7 @@ from statecore.changelog.record_density import PartitionShape, sample_shapes
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness import topics
-from tests.harness.broker import Broker
+from tests.harness.broker import Broker, refusing_port
 from tests.harness.case_selection import three_of
 from tests.harness.raising import raises
 from tests.unit.changelog.build import header_bytes
@@ -306,10 +306,8 @@ def test_missing_topics_and_partitions_are_all_named(broker: Broker, cluster: Cl
 
 
 def test_an_unreachable_broker_is_retryable_within_the_deadline() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with Cluster(where, timeout=0.5) as cluster, raises(Retryable, "broker-unreachable"):
+    with refusing_port() as port, Cluster(f"127.0.0.1:{port}", timeout=0.5) as cluster:
+        with raises(Retryable, "broker-unreachable"):
             cluster.list_topics()
 
 

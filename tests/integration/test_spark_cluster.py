@@ -20,7 +20,7 @@ import pytest
 from statecore.errors import Capacity, Invalid
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spark.session import spark_context
-from tests.harness.broker import Broker, free_ports
+from tests.harness.broker import Broker, refusing_port
 from tests.harness.on_spark import SPARK_LEFTOVERS, run_restore
 from tests.harness.raising import raises
 from tests.harness.small_application import small_application
@@ -111,8 +111,8 @@ def test_the_submitted_master_and_conf_decide_where_a_job_runs(
 def test_a_master_at_which_nothing_listens_is_refused_before_anything_is_made(
     application: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:
-    (port,) = free_ports(1)
-    done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, f"spark://127.0.0.1:{port}")
+    with refusing_port() as port:
+        done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, f"spark://127.0.0.1:{port}")
     assert (done.code, done.document["code"]) == (10, "spark-master-unreachable"), done.said
     assert done.document["context"]["master"] == f"spark://127.0.0.1:{port}"
     assert "\tat " not in done.said

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.relay import Moved, Relay
+from tests.harness.broker import refusing_port
 
 
 def everything(connection: socket.socket) -> bytes:
@@ -60,12 +61,11 @@ def test_what_goes_through_arrives_and_is_counted_both_ways(relay: Relay) -> Non
 
 
 def test_a_server_that_is_away_is_away_for_the_client() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
-    relay = Relay().start(nowhere)
-    try:
-        with socket.create_connection(("127.0.0.1", relay.port), timeout=300) as connection:
-            assert connection.recv(1) == b""
-        assert relay.moved() == Moved(0, 0)
-    finally:
-        relay.stop()
+    with refusing_port() as nowhere:
+        relay = Relay().start(f"127.0.0.1:{nowhere}")
+        try:
+            with socket.create_connection(("127.0.0.1", relay.port), timeout=300) as connection:
+                assert connection.recv(1) == b""
+            assert relay.moved() == Moved(0, 0)
+        finally:
+            relay.stop()

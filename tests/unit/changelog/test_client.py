@@ -18,6 +18,7 @@ from statecore.changelog.client import reason
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
+from tests.harness.broker import refusing_port
 from tests.harness.raising import raises
 from tests.unit.changelog.conftest import Connect
 from tests.unit.changelog.scripted import CLOSE, SILENT, Clock, ScriptedBrokers
@@ -29,13 +30,6 @@ PASSWORD = {
     "sasl_plain_username": "ada",
     "sasl_plain_password": "lovelace",
 }
-
-
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-    return port
 
 
 def test_a_key_with_a_password_does_not_prompt(brokers: ScriptedBrokers, connect: Connect) -> None:
@@ -118,8 +112,9 @@ def test_responses_may_be_of_more_than_a_megabyte(brokers: ScriptedBrokers, conn
 def test_one_of_several_servers_is_enough(start: Start, connect: Connect) -> None:
     brokers = start()
     brokers.add("orders")
-    cluster = connect(brokers, address=f" 127.0.0.1:{free_port()} ,, {brokers.address},")
-    assert cluster.list_topics() == ["orders"]
+    with refusing_port() as port:
+        cluster = connect(brokers, address=f" 127.0.0.1:{port} ,, {brokers.address},")
+        assert cluster.list_topics() == ["orders"]
 
 
 def test_a_broker_that_hangs_leaves_time_for_the_others(start: Start, connect: Connect) -> None:
@@ -175,13 +170,14 @@ def test_a_broker_that_comes_back_is_found(brokers: ScriptedBrokers, connect: Co
 def test_a_broker_that_could_not_be_reached_a_moment_ago_is_not_connected_yet(
     brokers: ScriptedBrokers, connect: Connect, clock: Clock
 ) -> None:
-    address = f"127.0.0.1:{free_port()}"
     later = {"reconnect_backoff_ms": 600_000, "reconnect_backoff_max_ms": 600_000}
-    cluster = connect(brokers, address=address, timeout=2.0, **later)
-    with pytest.raises(Retryable, match=rf"{address} \(.*ECONNREFUSED\)"):  # the reason, not what follows from it
-        cluster.list_topics()
-    with pytest.raises(Retryable, match=rf"{address} \(not connected yet\)"):
-        cluster.list_topics()
+    with refusing_port() as port:
+        address = f"127.0.0.1:{port}"
+        cluster = connect(brokers, address=address, timeout=2.0, **later)
+        with pytest.raises(Retryable, match=rf"{address} \(.*ECONNREFUSED\)"):  # the reason, not what follows from it
+            cluster.list_topics()
+        with pytest.raises(Retryable, match=rf"{address} \(not connected yet\)"):
+            cluster.list_topics()
 
 
 def test_connected_brokers_are_asked_before_known_ones(start: Start, connect: Connect) -> None:

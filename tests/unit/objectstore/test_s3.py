@@ -24,7 +24,7 @@ from statecore.objectstore.s3 import S3Blobs, S3Pointers
 from statecore.objectstore.s3_location import S3Location, make_client
 from statecore.objectstore.s3_requests import TRIES
 from tests.harness import faulty_http, s3_server
-from tests.harness.broker import free_ports
+from tests.harness.broker import refusing_port
 from tests.harness.faulty_http import Fault, FaultyProxy, Kind
 from tests.harness.raising import raises
 from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
@@ -470,13 +470,13 @@ def test_missing_credentials_are_reported(server: S3Server, monkeypatch: pytest.
 
 
 def test_a_server_that_is_not_there_is_worth_another_try() -> None:
-    (port,) = free_ports(1)
-    all_refused(
-        blobs_at(f"http://127.0.0.1:{port}", attempts=1),
-        Retryable,
-        "object-store-unreachable",
-        cause="EndpointConnectionError",
-    )
+    with refusing_port() as port:
+        all_refused(
+            blobs_at(f"http://127.0.0.1:{port}", attempts=1),
+            Retryable,
+            "object-store-unreachable",
+            cause="EndpointConnectionError",
+        )
 
 
 def test_a_server_that_does_not_answer_is_worth_another_try() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from statecore.errors import Invalid, Retryable
 from statecore.spark.masters import REACH_SECONDS, is_local, reach_master, same_master
-from tests.harness.broker import free_ports
+from tests.harness.broker import refusing_port
 from tests.harness.raising import raises
 
 
@@ -51,15 +51,14 @@ def test_masters_of_other_kinds_are_passed_to_spark(master: str) -> None:
 
 
 def test_one_of_several_masters_suffices() -> None:
-    (nobody,) = free_ports(1)
-    with socket.create_server(("127.0.0.1", 0)) as one:
+    with refusing_port() as nobody, socket.create_server(("127.0.0.1", 0)) as one:
         reach_master(f"spark://127.0.0.1:{nobody},127.0.0.1:{one.getsockname()[1]}")
 
 
 def test_a_master_that_is_not_there_is_one_sentence() -> None:
-    (nobody,) = free_ports(1)
-    with raises(Retryable, "spark-master-unreachable", master=f"spark://127.0.0.1:{nobody}"):
-        reach_master(f"spark://127.0.0.1:{nobody}", 1.0)
+    with refusing_port() as nobody:
+        with raises(Retryable, "spark-master-unreachable", master=f"spark://127.0.0.1:{nobody}"):
+            reach_master(f"spark://127.0.0.1:{nobody}", 1.0)
     assert REACH_SECONDS < 10  # the start of a JVM comes on top
 
 
