@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.versions import LATEST_SEGMENT, decode_versions
 from statecore.jobs.fields.catalog import VersionedStart
 from tests.harness import topics
 from tests.harness.rebuilding import Answers, Rows, restored
@@ -98,19 +99,35 @@ def _deleted(campaign: Campaign, store: str, partition: int) -> set[bytes]:
 def _without_what_came_back(campaign: Campaign, rows: Rows, ours: Rows) -> Rows:
     """What Kafka Streams has restored, without values that were deleted longer ago than versions are kept.
 
-    Its restore forgets such deletes, and then takes older values that come late (``statecore.images.versions``).
+    Its restore forgets such deletes, and then takes older values that come late, or ends what was deleted only where
+    the next put or delete comes (``statecore.images.versions``).
     """
     found = dict(rows)
     for (task, name), families in rows.items():
         if not campaign.kinds.get(name, "").startswith("versioned"):
             continue
         deleted = _deleted(campaign, name, int(task.partition("_")[2]))
-        there = {family: {row[0] for row in some} for family, some in ours.get((task, name), {}).items()}
+        there = {family: dict(some) for family, some in ours.get((task, name), {}).items()}
         found[task, name] = {
-            family: [row for row in some if row[0] in there.get(family, ()) or row[0][8:] not in deleted]
+            family: [
+                (key, value if key[8:] not in deleted else _without_older(key, value, there.get(family, {})[key]))
+                for key, value in some
+                if key in there.get(family, {}) or key[8:] not in deleted
+            ]
             for family, some in families.items()
         }
     return found
+
+
+def _without_older(key: bytes, value: bytes, ours: bytes) -> bytes:
+    """The row of ours, where another has the same versions, and only older ones besides."""
+    segment = int.from_bytes(key[:8], signed=True)
+    if segment == LATEST_SEGMENT:
+        return value
+    first = decode_versions(segment, ours)[0].valid_from
+    here, there = ({one for one in decode_versions(segment, row) if one.value is not None} for row in (ours, value))
+    older = all(one.valid_to is not None and one.valid_to <= first for one in there - here)
+    return ours if here <= there and older else value
 
 
 def _buffers(campaign: Campaign) -> Rows:
