@@ -113,6 +113,20 @@ def day(testbed: Testbed, records: int, change: int, checkpoints: int) -> tuple[
 
 def small_partitions(testbed: Testbed, partitions: int, checkpoints: int) -> list[Step]:
     """Checkpoints of many small store partitions, each made as by a process of its own; the first has nothing to do."""
+    return list(small_steps(testbed, partitions, checkpoints, idle=1)[2])
+
+
+def small_steps(
+    testbed: Testbed, partitions: int, checkpoints: int, *, idle: int = 0
+) -> tuple[str, str, Iterator[Step]]:
+    """An application of many small store partitions, its repository, and its checkpoints, which are yet to be made.
+
+    Args:
+        testbed: broker and S3 server.
+        partitions: of its store; a record comes in each between two checkpoints.
+        checkpoints: how many.
+        idle: how many there are before these that have nothing to do.
+    """
     case = Case(f"checkpoint-{partitions}", f"{partitions} small store partitions", [STORE], partitions)
     fill_case(testbed.servers, case, partitions, 10)
     spec, url = case.spec(testbed.scratch, testbed.to_broker.address), testbed.repository(f"small-{partitions}")
@@ -124,9 +138,10 @@ def small_partitions(testbed: Testbed, partitions: int, checkpoints: int) -> lis
         ]
         topics.produce(testbed.servers, case.changelog(STORE), records)
 
-    changes: list[Callable[[], None]] = [lambda: None, *(partial(change, number) for number in range(checkpoints))]
+    changes: list[Callable[[], None]] = [lambda: None] * idle
+    changes += [partial(change, number) for number in range(checkpoints)]
     run_checkpoint(CheckpointRequest(spec_path=str(spec), repository=url), InProcessEngine())
-    return list(steps(testbed, spec, case.application, url, changes, warm=False))
+    return case.application, url, steps(testbed, spec, case.application, url, changes, warm=False)
 
 
 def fetches(testbed: Testbed, app: Application, url: str, rounds: int) -> Mapping[str, Fetched]:
