@@ -63,6 +63,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "checkpoint-file-mismatch": (Invalid, "A `.checkpoint` file has other offsets than the stores of its task."),
     "chown-not-permitted": (Invalid, "This process may not give files to the user that the application runs as."),
     "clock-behind": (Invalid, "By this machine's clock a snapshot was read in the future, so its age is not known."),
+    "cluster-changed": (Invalid, "The snapshots of the application are of another Kafka cluster than these brokers."),
     "codec-missing": (Invalid, "A compression codec of the records is not installed."),
     "commit-not-acknowledged": (Retryable, "Kafka did not acknowledge the commit of a task."),
     "commit-too-large": (Invalid, "RocksDB does not take all rows of a commit at once."),

@@ -54,6 +54,7 @@ class Cluster(BrokerClient):
         self.idle: dict[int, list[Wire]] = {}
         """Unused fetch connections, by broker id; see `statecore.changelog.wire`."""
         self._topics: dict[str, Any] = {}
+        self._cluster_id: str | None = None
 
     def close(self) -> None:
         """Close all connections, idle ones included. A closed cluster can be used again and reconnects."""
@@ -91,6 +92,12 @@ class Cluster(BrokerClient):
     def brokers(self) -> list[str]:
         """Advertised ``host:port`` of every broker, sorted. Raises `Retryable` if no broker answers."""
         return sorted({f"{one.host}:{one.port}" for one in self.run(self._metadata, [], self.deadline()).brokers})
+
+    def cluster_id(self) -> str:
+        """Id of the cluster; empty if its brokers are older than Kafka 0.10.1. Raises `Retryable` if none answers."""
+        if self._cluster_id is None:
+            self.run(self._metadata, [], self.deadline())
+        return self._cluster_id or ""
 
     def log_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
         """Log start, last stable offset and log end of partitions: three parallel requests to each leader.
@@ -197,6 +204,7 @@ class Cluster(BrokerClient):
 
         response = await self.ask(self.metadata_brokers, request, deadline)
         self.manager.cluster.update_metadata(response)  # addresses of the brokers
+        self._cluster_id = response.cluster_id or ""
         return response
 
     async def _look_up(self, names: list[str], deadline: float) -> dict[str, Any]:

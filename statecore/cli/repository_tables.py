@@ -258,7 +258,8 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     print_line(
         console,
         f"{previous}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
-        f"written by statecore {manifest.statecore_release}",
+        f"written by statecore {manifest.statecore_release}"
+        + (f", of the cluster {manifest.cluster_id}" if manifest.cluster_id else ""),
     )
     left = ("task", "store", "kind")
     header = (*left, "databases", "runs", "base files", "offset", "log end", "rows", "bytes")

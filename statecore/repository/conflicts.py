@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from statecore.errors import Corrupted, Fenced, Retryable
@@ -53,6 +53,12 @@ class PublicationRequest:
     def built(self) -> set[str]:
         """Tasks of the request's task manifests."""
         return {reference.task for reference in self.task_manifests}
+
+    @property
+    def replacing_everything(self) -> PublicationRequest:
+        """The same of a job after which nothing of the newest snapshot is left, however far that has come."""
+        every = {(one.task, store.store) for one in self.task_manifests for store in one.stores}
+        return replace(self, drops_other_tasks=True, tasks=None, rebase=None, refused=every, read_positions={})
 
     def rebases(self, task: str) -> bool:
         """Whether what others have published of a task is combined with the request's."""

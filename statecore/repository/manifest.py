@@ -256,6 +256,9 @@ class Manifest:
     spec_digest: str  # hash of that
     task_manifests: tuple[TaskManifestReference, ...] = field(default=())  # references to the task manifests, by task
     needs: Needs = NO_NEEDS
+    # id of the Kafka cluster that it, or the newest snapshot before it of which one was asked, is of; empty where no
+    # broker was ever asked
+    cluster_id: str = ""
 
     @property
     def identity(self) -> str:

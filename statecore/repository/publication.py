@@ -31,6 +31,7 @@ from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.cluster_check import is_of_other_cluster, partial_move_refused, publication_refused
 from statecore.repository.conflicts import Conflicts, PublicationRequest, Rebase
 from statecore.repository.head import Head, Retention, SnapshotEntry, encoded_head
 from statecore.repository.head_reader import HeadReader, HeadState
@@ -103,6 +104,34 @@ class Publication:
         if self._begun.head is None and app_repository.has_lost_head():
             raise app_repository.lost_head_error()  # publishing now would lose its snapshots
         self._conflicts = Conflicts(app_repository, self._reader, self._begun)
+        self._cluster_id, self._accepts_cluster = "", False
+
+    def check_cluster(self, cluster_id: str, accepted: str | None = None, *, is_whole: bool = False) -> None:
+        """Refuse to publish if the newest snapshot is of another cluster; for a job that has asked brokers.
+
+        To be called before anything is uploaded. The snapshot will have the id, and :meth:`publish` checks it again.
+
+        Args:
+            cluster_id: of the brokers; empty where they have none.
+            accepted: id of the cluster whose stores may take the place of those of any other.
+            is_whole: whether the job publishes all of the application, as one that moves to another cluster has to.
+
+        Raises:
+            Invalid: the newest snapshot is of another cluster (``cluster-changed``).
+        """
+        self._cluster_id, self._accepts_cluster = cluster_id, accepted == cluster_id and is_whole
+        if self._is_moved(self._begun) and accepted == cluster_id and not is_whole:
+            assert self.newest is not None
+            raise partial_move_refused(self._app_repository, self.newest, cluster_id)
+        self._refuse_other_cluster(self._begun)
+
+    def _is_moved(self, current: HeadState) -> bool:
+        """Whether the newest snapshot is of another cluster than the job."""
+        return current.manifest is not None and is_of_other_cluster(current.manifest.value, self._cluster_id)
+
+    def _refuse_other_cluster(self, current: HeadState) -> None:
+        if current.manifest is not None and self._is_moved(current) and not self._accepts_cluster:
+            raise publication_refused(self._app_repository, current.manifest.value, self._cluster_id)
 
     @property
     def newest(self) -> Manifest | None:
@@ -154,11 +183,13 @@ class Publication:
             return earlier
         check_consistent(task_manifests)
         self._faults.reach("publish.before-task-manifests")
-        wanted = PublicationRequest(
+        asked = PublicationRequest(
             tuple(task_manifests), drops_other_tasks, tasks, rebase, refused, read_positions or {}, rebased_tasks
         )
         current = self._begun
         for _ in range(_TRIES):
+            self._refuse_other_cluster(current)
+            wanted = asked.replacing_everything if self._is_moved(current) else asked
             self._conflicts.refuse(current, wanted)
             made = self._conflicts.rebased(current, wanted)
             new = self._composed(current, wanted, made)
@@ -251,6 +282,7 @@ class Publication:
             spec=declared,
             spec_digest=spec_hash(self._spec),
             task_manifests=tuple(references[task] for task in sorted(references)),
+            cluster_id=self._cluster_id or ("" if current.manifest is None else current.manifest.value.cluster_id),
         )
 
     def _swap(self, current: HeadState, manifest: Manifest, size: int) -> Published | None:

@@ -35,6 +35,7 @@ class Logs:
         partitions: number of partitions of each topic; ``None`` if the brokers were not asked.
         only_markers: tails that consist of transaction markers only.
         retentions: delete retention of each topic; empty if the cluster gave no time.
+        cluster_id: of the brokers; empty if they have none, or were not asked.
     """
 
     ends: Mapping[StoreKey, tuple[StoredEnd, ...]]
@@ -42,6 +43,7 @@ class Logs:
     partitions: Mapping[str, int] | None = None
     only_markers: Collection[OffsetRange] = ()
     retentions: Mapping[str, int] = field(default_factory=dict)
+    cluster_id: str = ""
 
     def read_at_ms(self, store: StoreKey) -> int | None:
         """When the ends of a store were read, if it had no tail then: later deletes are younger."""
@@ -88,7 +90,7 @@ def ends_from_brokers(
     wanted = [partition for store in every for partition, _ in _sorted_offsets(store)]
     try:
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as cluster:
-            cluster_ms = cluster.time_ms()
+            cluster_ms, cluster_id = cluster.time_ms(), cluster.cluster_id()
             read_ms = int(clock() * 1000) if cluster_ms is None else cluster_ms
             topics = cluster.describe_topics({partition.topic for partition in wanted})
             offsets = cluster.log_offsets(wanted)
@@ -106,7 +108,7 @@ def ends_from_brokers(
             _check(store, one, refuse)
     partitions = {name: topic.partitions for name, topic in topics.items()}
     retentions = {} if cluster_ms is None else {name: recorded_retention_ms(topic) for name, topic in topics.items()}
-    return Logs(ends, read_ms, partitions, only_markers, retentions)
+    return Logs(ends, read_ms, partitions, only_markers, retentions, cluster_id)
 
 
 def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Refuse) -> None:

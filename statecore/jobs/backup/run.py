@@ -92,6 +92,7 @@ class _Backup(Job):
             self.faults.reach("backup.after-links")
             with self.phase("check"):
                 logs = check_changelogs(self, linked.copies)
+                publication.check_cluster(logs.cluster_id)
             newest = read_newest(self.repository, linked.tasks)
             copies = without_known_global_stores(self.repository, linked.copies, logs.ends, linked.listed, newest)
             if kept := sorted({copy.key[1] for copy in linked.copies} - {copy.key[1] for copy in copies}):

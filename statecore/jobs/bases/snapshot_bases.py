@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statecore.errors import Corrupted, Reason
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.cluster_check import is_of_other_cluster
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifest
@@ -31,9 +32,10 @@ class SnapshotBases:
         task_manifests: Mapping[str, TaskManifest],
         refused: Mapping[tuple[Key, str], Reason],
         newer: Sequence[SnapshotEntry] = (),
+        cluster_id: str = "",
     ) -> None:
         self._repository, self._spec, self._refused = repository, spec, refused
-        self._entries, self._newer = entries, newer
+        self._entries, self._newer, self._cluster_id = entries, newer, cluster_id
         self._delete_retention: dict[str, dict[str, int]] = {}
         self._manifests: dict[str, Manifest | Corrupted] = {}
         self._task_manifests: dict[tuple[str, str], TaskManifest | Corrupted | None] = {}
@@ -73,7 +75,7 @@ class SnapshotBases:
                 continue
             seen.add(ends)
             base = self._base(entry, key, found)
-            if (why := self._why_not(key, found)) is not None:
+            if (why := self._why_not(entry, key, found)) is not None:
                 yield Refused(*key, entry.snapshot, why)
             elif (why := self._refused.get((key, entry.snapshot))) is not None:
                 if why.code != "base-damaged":  # older snapshots may be intact
@@ -98,8 +100,16 @@ class SnapshotBases:
         seen = self._delete_retention[entry.snapshot].get(key[0])
         return Base.of_snapshot(entry.snapshot, store, store.read_at_ms).within(seen)
 
-    def _why_not(self, key: Key, store: StoreSnapshot) -> Reason | None:
+    def _why_not(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Reason | None:
         """Why a store cannot be a base, whatever its topics are."""
+        manifest = self._manifest(entry)
+        if is_of_other_cluster(manifest, self._cluster_id):
+            return Reason(
+                f"the snapshot is of the cluster {manifest.cluster_id}, and these brokers are of {self._cluster_id}",
+                "cluster-changed",
+                expected=manifest.cluster_id,
+                found=self._cluster_id,
+            )
         if store.restored_by_kafka_streams:
             return Reason("it is empty, because Kafka Streams restores it", "base-empty")
         different = differences(key[0], store, self._spec, empty=False)

@@ -23,6 +23,7 @@ from statecore.repository.publication import Publication
 def plan_checkpoint(job: CheckpointJob, publication: Publication) -> CheckpointPlan:
     """The plan of a checkpoint. Raises ``Invalid`` for stores that have no base and may not be rebuilt."""
     with job.context.cluster() as cluster:
+        publication.check_cluster(cluster.cluster_id())
         planned = _resumed_or_new(cluster, job, publication)
         if job.continues_own_plan:
             planned = planned.without_resumed_note()
@@ -49,7 +50,13 @@ def _advance_refused(planned: CheckpointPlan) -> Invalid:
 def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publication) -> CheckpointPlan:
     request, spec = job.request, job.spec
     candidates = SnapshotBases(
-        job.repository, spec, publication.entries, publication.newest, publication.task_manifests(), job.refused
+        job.repository,
+        spec,
+        publication.entries,
+        publication.newest,
+        publication.task_manifests(),
+        job.refused,
+        cluster_id=cluster.cluster_id(),
     )
     why: tuple[str, ...] = ()
     if not job.refused and not request.plan_only:

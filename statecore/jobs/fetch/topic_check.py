@@ -3,6 +3,7 @@
 ================================================  =====================================================================
 check                                             otherwise
 ================================================  =====================================================================
+the cluster has the snapshot's id                 nothing of the snapshot is of its topics
 the topic exists and has the same id              offsets of a recreated topic mean nothing
 the log starts at or before the store's end       records between are lost, and under exactly-once the task is wiped
 the log reaches as far as the store, and the      records of the store were lost and replaced by others
@@ -33,6 +34,7 @@ from statecore.jobs.bases.choice import epoch_ends_of
 from statecore.jobs.fetch.job import FetchJob
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
+from statecore.repository.cluster_check import fetch_refused, is_of_other_cluster
 from statecore.repository.manifest import StoredEnd
 
 _SHOWN = 5
@@ -65,6 +67,9 @@ def check_live_topics(job: FetchJob, plan: FetchPlan) -> tuple[str, ...]:
         return ()
     retention_by_task = job.snapshots.delete_retention_since(plan.found)
     with job.context.cluster() as cluster:
+        cluster_id = cluster.cluster_id()
+        if is_of_other_cluster(plan.found.manifest, cluster_id):
+            raise fetch_refused(job.repository, plan.found.manifest, cluster_id)
         return tuple(check_topics(cluster, plan.stores, retention_by_task, no_doubts=job.snapshots.has_unfit))
 
 

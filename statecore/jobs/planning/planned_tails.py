@@ -34,6 +34,7 @@ class PlannedTails:
 
     Attributes:
         is_resumed: whether an earlier attempt had frozen it.
+        cluster_id: of the cluster that was asked; empty if its brokers have none.
     """
 
     frozen: FrozenPlan
@@ -42,6 +43,7 @@ class PlannedTails:
     topics: Mapping[str, TopicDescription]
     notes: tuple[str, ...]
     is_resumed: bool = False
+    cluster_id: str = ""
 
     @property
     def plan(self) -> ReadPlan:

@@ -37,6 +37,7 @@ class NewPlan(NamedTuple):
     Attributes:
         read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers gave
             no time.
+        cluster_id: of the cluster that was asked; empty if its brokers have none.
     """
 
     plan: ReadPlan
@@ -45,6 +46,7 @@ class NewPlan(NamedTuple):
     chosen: ChosenBases
     topics: Mapping[str, TopicDescription]
     read_at_ms: int | None
+    cluster_id: str
 
 
 def plan_reads(
@@ -134,7 +136,7 @@ def plan_reads(
     disk = disk_need(plan, weights, workers, budget)
     if request.plan_only:
         notes = (*notes, estimate_of(plan, weights, disk if builds else None, budget))
-    return NewPlan(plan, notes, disk, chosen, topics, read_at_ms)
+    return NewPlan(plan, notes, disk, chosen, topics, read_at_ms, cluster.cluster_id())
 
 
 def _key(store: StoreSpec, partition: int) -> Key:

@@ -51,6 +51,7 @@ class RestoreCandidates:
         directory: StateDirectory | None,
         repository: ApplicationRepository | None,
         refused: Mapping[tuple[Key, str], Reason],
+        cluster_id: str = "",
     ) -> None:
         start = request.start_from
         self.spec, self.directory = spec, directory
@@ -74,7 +75,7 @@ class RestoreCandidates:
             else:
                 entries = every[:1] if start == NEWEST else (entry_of(repository, head.head, start),)
             newer = every[: every.index(entries[0])] if entries else ()
-            self._snapshots = SnapshotBases(repository, spec, entries, None, {}, refused, newer)
+            self._snapshots = SnapshotBases(repository, spec, entries, None, {}, refused, newer, cluster_id)
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
         if self.has_store(key):  # may only be replaced by a store that is based on it

@@ -31,7 +31,7 @@ class RestorePlanner:
         self._refused: dict[tuple[Key, str], Reason] = {}
 
     def new(self, cluster: Cluster, parallelism: Callable[[], int], staging: str = "") -> PlannedRestore:
-        context, candidates, limit = self._context, self._candidates(), self._limit
+        context, candidates, limit = self._context, self._candidates(cluster), self._limit
         request, spec = context.request, context.spec
         made_at = time.time()
         asked = select_stores(spec, request.stores, request.partitions)
@@ -99,6 +99,7 @@ class RestorePlanner:
             notes=notes,
             candidates=candidates,
             disk=planned.disk,
+            cluster_id=planned.cluster_id,
         )
         lacking = refusal_to_advance(found)
         if lacking is not None and not request.plan_only:
@@ -114,7 +115,7 @@ class RestorePlanner:
         Raises:
             Invalid: a topic was recreated.
         """
-        spec, request, candidates = self._context.spec, self._context.request, self._candidates()
+        spec, request, candidates = self._context.spec, self._context.request, self._candidates(cluster)
         try:
             frozen = home.read_plan()
         except Invalid as error:
@@ -134,13 +135,14 @@ class RestorePlanner:
             notes=(RESUMED_NOTE, *notes_of(cluster, spec, frozen.plan, request)),
             candidates=candidates,
             is_resumed=True,
+            cluster_id=cluster.cluster_id(),
         )
 
     def check_topics(self, cluster: Cluster, frozen: FrozenPlan) -> None:
         """Refuse a frozen plan whose changelogs were recreated or deleted. Raises ``Invalid`` or ``NotFound``."""
         check_unchanged(frozen.plan, topics_of(cluster, frozen.plan))
 
-    def _candidates(self) -> RestoreCandidates:
+    def _candidates(self, cluster: Cluster) -> RestoreCandidates:
         context = self._context
         return RestoreCandidates(
             context.request,
@@ -148,6 +150,7 @@ class RestorePlanner:
             context.directory if context.state_dir else None,
             context.repository if context.has_repository else None,
             self._refused,
+            cluster.cluster_id() if context.has_repository else "",
         )
 
     def refuses(self, planned: PlannedRestore, runs: TailRuns) -> bool:

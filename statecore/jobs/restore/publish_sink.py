@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from statecore.errors import Fenced
+from statecore.errors import Fenced, Invalid
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests, tasks_to_publish
 from statecore.jobs.planning.frozen_plan import FrozenPlan, request_name
 from statecore.jobs.read_report import ReadReport
-from statecore.jobs.restore.planned_restore import PlannedRestore
+from statecore.jobs.restore.planned_restore import PlannedRestore, RefusedPlan
 from statecore.jobs.restore.request import NOTHING
 from statecore.jobs.restore.resume import NOT_PUBLISHED, is_not_published, is_published
 from statecore.jobs.restore.sinks import Images, Sink
@@ -46,13 +46,33 @@ class PublishSink(Sink):
         found = self._publication_of(frozen.plan.plan_id).earlier()
         return None if found is None else replace(report, published=found)
 
-    def begin(self, planned: PlannedRestore) -> bool:
-        """Conflicts and missing permissions are noticed here."""
+    def preview(self, planned: PlannedRestore) -> Iterator[str]:
+        try:
+            self.check(planned)
+        except Invalid as error:
+            raise RefusedPlan.of(planned.plan, error) from error
+        return iter(())
+
+    def check(self, planned: PlannedRestore) -> list[str]:
+        """Conflicts, and a repository of another cluster, are noticed here: before the plan is saved."""
         self._publication = None
         if planned.published.partitions:
+            found = self._publication_of(planned.plan.plan_id)
+            accepted = self._job.context.request.accept_cluster
+            found.check_cluster(planned.cluster_id, accepted, is_whole=self._is_whole(planned))
+            self._publication = found
+        return []
+
+    def begin(self, planned: PlannedRestore) -> bool:  # noqa: ARG002
+        if self._publication is not None:
             self._repository.check_writable()
-            self._publication = self._publication_of(planned.plan.plan_id)
         return self._publication is not None
+
+    def _is_whole(self, planned: PlannedRestore) -> bool:
+        """Whether every task of the application is published."""
+        request, frozen = self._job.context.request, planned.frozen
+        is_partial = bool(request.stores or request.partitions or frozen.is_partial)
+        return not is_partial and planned.published == frozen.plan
 
     def _publication_of(self, plan_id: str) -> Publication:
         # Includes the request, because another request with the same plan has read the ends at another time.
@@ -118,11 +138,10 @@ class PublishSink(Sink):
         )
         # What others published meanwhile may have a base that this restore was asked not to use, or refused.
         may_inherit = request.start_from != NOTHING and not planned.not_newest
-        is_whole = not (request.stores or request.partitions or frozen.is_partial) and plan == frozen.plan
         published = publication.publish(
             manifests,
             drops_other_tasks=False,
-            tasks=tasks_to_publish(spec, plan.tasks, publication.task_manifests()) if is_whole else None,
+            tasks=tasks_to_publish(spec, plan.tasks, publication.task_manifests()) if self._is_whole(planned) else None,
             rebase=planned.rebase if planned.bases or may_inherit else None,
             refused=planned.not_newest,
         )

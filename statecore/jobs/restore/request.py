@@ -71,9 +71,26 @@ class RestoreRequest(OfApplication, IntoRepository, Staged, Budgeted, Reading, P
     )
     owner: str | None = field(default=None, metadata=OWNER)
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
+    accept_cluster: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("ID"),
+            title="Accept cluster",
+            help="id of the Kafka cluster that the application has moved to: its stores take the place of those of the "
+            "newest snapshot, although that is of another cluster",
+            section=WHERE,
+            otherwise="a repository with the snapshots of another cluster is refused",
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.accept_cluster is not None and self.repository is None:
+            raise missing_option(
+                "A cluster is accepted, and there is no repository whose snapshots it would replace.",
+                "Name the repository (--repository), or leave --accept-cluster out.",
+                "repository",
+            )
         if self.start_from == FROM_DIRECTORY and self.replace:
             raise options_conflict(
                 "Stores that are advanced in the state directory cannot be replaced.",

@@ -74,6 +74,7 @@ def test_the_defaults_are_those_of_the_request_or_of_the_site() -> None:
         "replace": False,
         "owner": None,
         "versioned": "history",
+        "accept_cluster": None,
     }
     assert form["state_dir"].resolve() is None
     assert params_of(RestoreRequest, state_dir="/srv/state")["state_dir"].resolve() == "/srv/state"

@@ -106,6 +106,21 @@ def test_topics_are_described_by_id_partitions_and_configuration(brokers: Script
     assert not configs.include_documentation
 
 
+def test_every_answer_with_metadata_tells_the_id_of_the_cluster(brokers: ScriptedBrokers, connect: Connect) -> None:
+    brokers.add("orders")
+    cluster = connect(brokers)
+    cluster.describe_topics(["orders"])
+    assert cluster.cluster_id() == "scripted"
+    assert len(brokers.asked(MetadataRequest)) == 1
+    assert connect(brokers).cluster_id() == "scripted"
+    assert [topic.name for topic in brokers.asked(MetadataRequest)[-1].topics] == []
+
+
+def test_brokers_before_kafka_0_10_1_have_no_id_of_their_cluster(start: Start, connect: Connect) -> None:
+    brokers = start(versions=NEWEST | {MetadataRequest.API_KEY: (0, 1)})
+    assert connect(brokers).cluster_id() == ""
+
+
 def test_rights_on_the_cluster_are_not_asked_for(start: Start, connect: Connect) -> None:
     brokers = start(versions=NEWEST | {MetadataRequest.API_KEY: (0, 8)})
     connect(brokers).list_topics()

@@ -128,6 +128,7 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
         "start_from": "none",
         "versioned": "latest",
         "owner": "kafka:4243",
+        "accept_cluster": "lkc-8x2k1q",
         "spark_conf": ["spark.cores.max=8"],
         "executor_python": "/opt/python",
         "executor_memory": "2g",
@@ -138,7 +139,6 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
     assert params.validate() == right
 
 
-@pytest.mark.full
 def test_stores_and_partitions_may_be_left_empty(spark: StubSpark) -> None:
     run = load().test(run_conf=conf(spec(), stores=None, partitions=None))
     assert str(run.state) == "success"

@@ -93,10 +93,18 @@ class Publishing:
         )
 
     def publish(
-        self, end: int, partitions: Sequence[int] = (0, 1), *, drops_other_tasks: bool = True, **changed: Any
+        self,
+        end: int,
+        partitions: Sequence[int] = (0, 1),
+        *,
+        drops_other_tasks: bool = True,
+        cluster_id: str = "",
+        **changed: Any,
     ) -> Published:
-        """Publish tasks up to an offset."""
+        """Publish tasks up to an offset; brokers of a cluster were asked if an id is given."""
         job = self.begin()
+        if cluster_id:
+            job.check_cluster(cluster_id)
         done = job.publish(
             [self.task_manifest(partition, end, **changed) for partition in partitions],
             drops_other_tasks=drops_other_tasks,

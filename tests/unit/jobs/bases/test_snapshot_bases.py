@@ -30,21 +30,22 @@ class Application(Publishing):
         super().__init__((root / "repository").as_uri(), root)
 
     def candidates(
-        self, refused: Mapping[tuple[Key, str], Reason] | None = None, *, is_read: bool = True
+        self, refused: Mapping[tuple[Key, str], Reason] | None = None, *, is_read: bool = True, cluster_id: str = ""
     ) -> SnapshotBases:
         """Its snapshots as a job finds them.
 
         Args:
             refused: what an earlier round has refused.
             is_read: whether the job has read the newest snapshot, as one that publishes has.
+            cluster_id: of the brokers.
         """
         if is_read:
             job = self.begin()
-            return SnapshotBases(
-                self.app_repository, self.spec, job.entries, job.newest, job.task_manifests(), refused or {}
-            )
+            entries, newest, read = job.entries, job.newest, job.task_manifests()
+        else:
+            entries, newest, read = self.app_repository.head().snapshots, None, {}
         return SnapshotBases(
-            self.app_repository, self.spec, self.app_repository.head().snapshots, None, {}, refused or {}
+            self.app_repository, self.spec, entries, newest, read, refused or {}, cluster_id=cluster_id
         )
 
     def of(self, key: Key = KEY, **asked: Any) -> list[Base | Refused]:
@@ -81,6 +82,16 @@ def test_the_newest_snapshot_is_tried_first_and_older_ones_where_they_end_elsewh
     assert isinstance(newest, Base)
     (end,) = newest.ends.values()
     assert (end.topic_partition, end.end, end.leader_epoch, end.read_at_ms) == (CHANGELOG, 30, 3, READ_AT_MS)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_no_store_of_another_cluster_is_a_base(application: Application, *, is_read: bool) -> None:
+    unknown, of_one = application.publish(10).snapshot, application.publish(20, cluster_id="one").snapshot
+    found = application.of(cluster_id="two", is_read=is_read)
+    assert [(one.base, one.why.code) for one in found if isinstance(one, Refused)] == [(of_one, "cluster-changed")]
+    assert [one.name for one in found if isinstance(one, Base)] == [unknown]
+    assert names(application.of(cluster_id="one", is_read=is_read)) == [of_one, unknown]
+    assert names(application.of(is_read=is_read)) == [of_one, unknown], "these brokers have no id"
 
 
 def test_no_more_than_five_snapshots_are_tried(application: Application) -> None:

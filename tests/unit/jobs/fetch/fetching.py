@@ -32,10 +32,11 @@ class Topics:
 
     Args:
         end: where the log of a partition ends.
+        id: of the cluster.
     """
 
-    def __init__(self, end: Callable[[TopicPartition], int]) -> None:
-        self.end = end
+    def __init__(self, end: Callable[[TopicPartition], int], id: str = "") -> None:
+        self.end, self.id = end, id
 
     def __call__(self, *_: object, **__: object) -> Any:
         return self
@@ -56,6 +57,9 @@ class Topics:
 
     def time_ms(self) -> int:
         return int((CUT + 60) * 1000)
+
+    def cluster_id(self) -> str:
+        return self.id
 
 
 def fetch(

@@ -45,7 +45,7 @@ def test_fields_are_in_the_order_in_which_they_read() -> None:
         *("staging_dir", "memory_budget"),
         *("transaction_wait", "timeout"),
         *("plan_only", "request_id"),
-        *("start_from", "replace", "owner", "versioned"),
+        *("start_from", "replace", "owner", "versioned", "accept_cluster"),
     ]
     assert list(declared_fields(RequestWithOneMore)) == [*declared_fields(RestoreRequest), "pause"]
 

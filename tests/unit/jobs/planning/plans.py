@@ -38,6 +38,9 @@ class FakeCluster:
     def time_ms(self) -> int:
         return 7_000
 
+    def cluster_id(self) -> str:
+        return "one"
+
     def list_topics(self) -> list[str]:
         return self.topics
 

@@ -28,6 +28,12 @@ def test_stores_that_are_advanced_where_they_lie_are_not_replaced() -> None:
         RestoreRequest(spec_path="a", start_from="directory", repository="s3://b/p")
 
 
+def test_a_cluster_is_accepted_only_where_there_are_snapshots_to_replace() -> None:
+    assert RestoreRequest(spec_path="a", repository="s3://b/p", accept_cluster="c").accept_cluster == "c"
+    with raises(Invalid, "option-missing", option="repository"):
+        RestoreRequest(spec_path="a", state_dir="/s", accept_cluster="c")
+
+
 def test_the_words_of_a_request_ask_for_the_same_and_name_no_default() -> None:
     request = RestoreRequest(
         state_dir="/s", spec_path="/a.yaml", request_id="r", stores=("x", "y y"), partitions=(1, 2), replace=True,
