@@ -2,6 +2,7 @@
 
 ::
 
+    check    whether the head is the newest; one that was put back ends the run (statecore.repository.reverted_head)
     raise    the head's collection number, by a swap; at most once in ``min_age``
     read     what this head reaches; if a snapshot cannot be read, the run ends here
     delete   what each list of this head's epoch names that is old enough, and then the list
@@ -21,7 +22,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -37,12 +38,15 @@ from statecore.repository.garbage import (
     GarbageRule,
     ListedGarbage,
     NameSet,
+    list_orders,
     reachable_names,
     read_lists,
+    unnamed_manifests,
     write_list,
 )
 from statecore.repository.head import Head, ReadHead, encoded_head
 from statecore.repository.repository import check_descriptor_unchanged
+from statecore.repository.reverted_head import reverted_error, why_reverted
 
 MIN_AGE_MS = 24 * 3_600_000
 UNUSED_MS = 7 * 24 * 3_600_000  # Age at which plans and staging of jobs are garbage; a retry after that begins anew
@@ -108,6 +112,7 @@ class Collector:
         app_repository = self._app_repository
         app_repository.head()  # raises if there is none
         read = self._read_head()
+        manifests = self._unnamed_manifests(read.head)
         if apply:
             check_descriptor_unchanged(app_repository.repository)
             read.head.needs.check_writable(f"The head of {app_repository.application_id}")
@@ -136,7 +141,7 @@ class Collector:
                 else:
                     self._delete_listed(listed, reachable, report, apply=apply)
                     known += [] if apply else [listed]
-            rule = GarbageRule(head, now_ms, self._unused_ms)
+            rule = GarbageRule(head, manifests, now_ms, self._unused_ms)
             self._list(rule, reachable, known, report, Path(directory), apply=apply)
         return report
 
@@ -145,6 +150,24 @@ class Collector:
         if read is None:
             raise self._app_repository.lost_head_error()
         return read
+
+    def _unnamed_manifests(self, head: Head) -> Mapping[str, tuple[int, int]]:
+        """Epoch and generation of the manifests that the head does not name, by blob; none of a replica.
+
+        Raises ``Corrupted`` for a head that is older than what was made for it, as that of a replica is during a copy.
+        """
+        app_repository = self._app_repository
+        if app_repository.repository.is_replica:
+            return {}
+        found, lists = unnamed_manifests(app_repository, head), list_orders(app_repository)
+        prefix = app_repository.names.manifests
+        orders = {name.removeprefix(prefix).removesuffix(".json"): order for name, order in found.items()}
+        if why_reverted(head, orders, lists) is None:
+            return found
+        why = why_reverted(self._read_head().head, orders, lists)  # jobs publish meanwhile
+        if why is not None:
+            raise reverted_error(app_repository, why)
+        return found
 
     def _store_time_ms(self) -> int:
         """The object store's time; also shows that this process may write and delete."""
@@ -251,7 +274,7 @@ class Collector:
                 continue
             elif kind not in KNOWN_KINDS:
                 report.unknown.append(blob.name)
-            elif (kind in OF_JOBS or not report.is_replica) and rule.is_garbage(app_repository, blob, kind):
+            elif (kind in OF_JOBS or not report.is_replica) and rule.is_garbage(blob, kind):
                 report.listed.add(blob.size)
                 yield blob
             else:

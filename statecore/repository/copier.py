@@ -35,7 +35,15 @@ from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.collection import Amount
-from statecore.repository.garbage import KNOWN_KINDS, GarbageRule, NameSet, reachable_names, read_lists, write_list
+from statecore.repository.garbage import (
+    KNOWN_KINDS,
+    GarbageRule,
+    NameSet,
+    reachable_names,
+    read_lists,
+    unnamed_manifests,
+    write_list,
+)
 from statecore.repository.head import Head, decoded_head
 from statecore.repository.incoming_file import file_errors
 from statecore.repository.layout import hash_of
@@ -252,7 +260,7 @@ class Copier:
 
     def _list_deleted(self, head: Head, gone: Sequence[Blob]) -> Amount:
         """Put a list of what the source has deleted, and no other list has."""
-        rule = GarbageRule(head, 0, 0)
+        rule = GarbageRule(head, unnamed_manifests(self._target, head) if gone else {}, 0, 0)
         with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
             listed = read_lists(self._target, Path(directory)) if gone else []
             known = NameSet(name for one in listed if one.header.epoch == head.epoch for name, _ in one.garbage)
@@ -265,7 +273,7 @@ class Copier:
 
     def _is_garbage(self, rule: GarbageRule, blob: Blob) -> bool:
         kind = blob.name.removeprefix(self._names.root).partition("/")[0]
-        if kind not in KNOWN_KINDS or not rule.is_garbage(self._target, blob, kind):
+        if kind not in KNOWN_KINDS or not rule.is_garbage(blob, kind):
             return False
         try:
             self._source.blobs.head(blob.name)  # a listing may lack what is there

@@ -16,7 +16,7 @@ import tempfile
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
@@ -28,6 +28,7 @@ from statecore.documents import DocumentType, compact, parse_json
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.objectstore.base import Blob
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head
 from statecore.repository.layout import is_collected
 from statecore.repository.manifest import MANIFEST, OTHER_RELEASE, VERSION, Manifest, TaskManifestReference
@@ -96,33 +97,41 @@ class GarbageRule:
     """Which of the blobs that a head does not reach are garbage.
 
     Attributes:
+        manifests: epoch and generation of manifests that the head does not name, by blob; others are no garbage yet.
         now_ms: the object store's time.
         unused_ms: the age at which files of jobs, which no snapshot needs, are garbage.
     """
 
     head: Head
+    manifests: Mapping[str, tuple[int, int]]
     now_ms: int
     unused_ms: int
 
-    def is_garbage(self, app_repository: ApplicationRepository, blob: Blob, kind: str) -> bool:
+    def is_garbage(self, blob: Blob, kind: str) -> bool:
         """Whether no later head can reach a blob that this one does not; ``kind`` is one of :data:`KNOWN_KINDS`."""
         if kind in _NAMED_BY_CONTENT:
             return is_collected(blob.name, self.head.collection)
         if kind == "manifests":
-            order = _order(app_repository, blob.name)
+            order = self.manifests.get(blob.name)
             return order is not None and order <= (self.head.epoch, self.head.generation)
         if kind in OF_JOBS:
             return self.now_ms - blob.modified * 1000 > self.unused_ms
         return kind == "contents"
 
 
-def _order(app_repository: ApplicationRepository, name: str) -> tuple[int, int] | None:
-    """Epoch and generation of a manifest; ``None`` if it cannot be read."""
-    try:
-        manifest = MANIFEST.decode(app_repository.blobs.get(name))
-    except (Invalid, NotFound):
-        return None
-    return manifest.epoch, manifest.generation
+def unnamed_manifests(app_repository: ApplicationRepository, head: Head) -> dict[str, tuple[int, int]]:
+    """Epoch and generation of the readable manifests that a head does not name, by blob."""
+    named = {app_repository.names.manifest(entry.snapshot) for entry in head.snapshots}
+    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests) if blob.name not in named]
+
+    def order(name: str) -> tuple[int, int] | None:
+        try:
+            manifest = MANIFEST.decode(app_repository.blobs.get(name))
+        except (Invalid, NotFound):
+            return None
+        return manifest.epoch, manifest.generation
+
+    return {name: one for name, one in zip(names, parallel_map(order, names), strict=True) if one is not None}
 
 
 @dataclass(frozen=True)
@@ -193,6 +202,13 @@ def read_lists(app_repository: ApplicationRepository, directory: Path) -> list[L
         with suppress(NotFound):  # another collection has deleted what it names, and then the list
             found.append(_read_list(app_repository, blob, directory / str(number)))
     return found
+
+
+def list_orders(app_repository: ApplicationRepository) -> list[tuple[int, int]]:
+    """Epoch and generation of the head that each list of an application was made for, as its name has them."""
+    prefix = app_repository.names.garbage_lists
+    names = (blob.name.removeprefix(prefix).split("-") for blob in app_repository.blobs.list(prefix))
+    return [(int(one[0]), int(one[1])) for one in names if len(one) > 2 and one[0].isdecimal() and one[1].isdecimal()]
 
 
 def garbage_headers(app_repository: ApplicationRepository) -> list[GarbageList]:

@@ -12,45 +12,52 @@ recorded in the head alone, and are lost with it.
 
 **With a head** that can be read, it alone decides which snapshots are published. It is rebuilt without those whose
 manifest or task manifests are damaged, because publications have to read these.
+
+**With a head that has gone back** (:mod:`statecore.repository.reverted_head`) the manifests decide, as without one, and
+what only the head has stays: pins and retention. Where jobs have published since, for that head, there are two branches
+with the same generations, and the one that goes on counts::
+
+    generation 9, previous 8 ──▶ generation 8 ──▶ generation 7 ──▶ generation 6, which the head names
+                                 made after that: generation 7 ──▶ generation 6
+
+So it does that was made last: its stores are further, and instances may have started from them.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from itertools import pairwise
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
-from statecore.documents import DocumentType, parse_json
+from statecore.documents import parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.found_manifests import (
+    ExcludedSnapshot,
+    FoundManifest,
+    find_manifests,
+    refuse_other_release,
+)
 from statecore.repository.garbage import GarbageList, garbage_headers
 from statecore.repository.head import HEAD, Head, ReadHead, Retention, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.layout import collection_of
-from statecore.repository.manifest import MANIFEST, Manifest, new_bytes
+from statecore.repository.manifest import Manifest, new_bytes
 from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import DESCRIPTOR_NAME, check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
-from statecore.repository.verification import CONCURRENT_REQUESTS, Damage, Verification
+from statecore.repository.reverted_head import why_reverted
+from statecore.repository.verification import Damage, Verification
 
 _GREATEST = 1 << 53  # Numbers of a damaged head that are not below this are ignored
 _UNNAMED = "the head that is there does not name it"
 _COLLECTED = "the head did not name it any more, and its blobs are being deleted"
 _OLDER = "it is older than the checkpoints and compactions that a head names"
-
-
-class ExcludedSnapshot(NamedTuple):
-    """A manifest, or a snapshot, that the new head does not name."""
-
-    snapshot: str  # its id, from the manifest's name
-    why: str  # the reason
-    # the code of an error, or not-named, older, deleted, copy, superseded (another one was published instead),
-    # not-connected, collected
-    code: str
+_GONE = "the head names it, and its manifest is missing"
+_OTHER_BRANCH = "the head had gone back, and what was published since counts instead"
 
 
 @dataclass(frozen=True)
@@ -65,25 +72,13 @@ class HeadRepairPlan:
     code: str = ""  # the code of what is wrong; empty where no repair is needed
 
 
-class _Found(NamedTuple):
-    """A manifest and its hex SHA-256."""
-
-    manifest: Manifest
-    sha256: str
-
-    @property
-    def order(self) -> tuple[int, int, str, str]:
-        one = self.manifest
-        return one.epoch, one.generation, one.created_at, one.snapshot
-
-
 def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> HeadRepairPlan:
     """Inspect a head and plan its repair; ``advance`` is called for each snapshot. Nothing is changed."""
     app_repository.repository.check_primary()
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
         return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance)
-    _refuse_other_release(HEAD, pointed.content)
+    refuse_other_release(HEAD, pointed.content)
     try:
         found = decoded_head(
             pointed.content,
@@ -95,7 +90,12 @@ def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], Non
         if error.code == UNSUPPORTED:
             raise
         return _plan_of_manifests(
-            app_repository, (error.what, error.code), pointed.version, _salvaged(pointed.content), advance
+            app_repository,
+            (error.what, error.code),
+            pointed.version,
+            _salvaged(pointed.content),
+            advance,
+            pins=_salvaged_pins(pointed.content),
         )
     return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance)
 
@@ -124,6 +124,17 @@ def _plan_of_readable_head(
     app_repository: ApplicationRepository, read: ReadHead, advance: Callable[[], None]
 ) -> HeadRepairPlan:
     """Plan for a readable head: without the snapshots that cannot be read."""
+    lists = garbage_headers(app_repository)
+    manifests, unread, _ = find_manifests(app_repository)
+    orders = {name: found.order[:2] for name, found in manifests.items()}
+    now = app_repository.read_head() or read  # jobs publish meanwhile
+    why = why_reverted(now.head, orders, [(one.epoch, one.generation) for one in lists])
+    if why is not None:
+        known = {"epoch": now.head.epoch, "generation": now.head.generation, "collection": now.head.collection}
+        pins = {one.snapshot: one.note for one in now.head.snapshots if one.pinned}
+        return _plan_of_manifests(
+            app_repository, (why, "head-reverted"), now.version, known, advance, pins=pins, before=now
+        )
     with Verification(app_repository, tolerated=(Corrupted,)) as verification:
         verified = verification.snapshots(read.head.snapshots, advance)
     damaged = [
@@ -131,13 +142,9 @@ def _plan_of_readable_head(
     ]
     named = {entry.snapshot for entry in read.head.snapshots}
     if not damaged:
-        there = [
-            _snapshot_of_name(app_repository, blob.name)
-            for blob in app_repository.blobs.list(app_repository.names.manifests)
-        ]
-        unnamed = tuple(ExcludedSnapshot(one, _UNNAMED, "not-named") for one in there if one not in named)
+        there = [*manifests, *(one.snapshot for one in unread)]
+        unnamed = tuple(ExcludedSnapshot(one, _UNNAMED, "not-named") for one in sorted(there) if one not in named)
         return HeadRepairPlan(None, read.head, unnamed, b"", read.version)
-    manifests, unread, _ = _manifests(app_repository)
     others = [ExcludedSnapshot(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
     whole = tuple(one.entry for one in verified if not one.damage)
     head = _next_head(
@@ -159,12 +166,23 @@ def _plan_of_manifests(
     expected: str | None,
     known: Mapping[str, int],
     advance: Callable[[], None],
+    *,
+    pins: Mapping[str, str] = MappingProxyType({}),
+    before: ReadHead | None = None,
 ) -> HeadRepairPlan:
-    """Plan a head from the manifests; ``problem`` is what is wrong with the old one, and its code."""
+    """Plan a head from the manifests.
+
+    Args:
+        problem: what is wrong with the old one, and its code.
+        expected: its version; ``None`` where there is none.
+        known: its epoch, generation and collection number, where known.
+        pins: the snapshots that it pins, and why.
+        before: the old one where it can be read.
+    """
     wrong, code = problem
     lists = garbage_headers(app_repository)  # before the manifests: what is listed after that is void
-    manifests, left_out, foreign_ids = _manifests(app_repository)
-    collection = _last_collection(manifests.values(), lists) + 1
+    manifests, left_out, foreign_ids = find_manifests(app_repository)
+    collection = max(known.get("collection", 0), _last_collection(manifests.values(), lists)) + 1
     known = {  # a collection swaps the head without a manifest
         "epoch": max([known.get("epoch", 0), *(one.epoch for one in lists)]),
         "generation": max([known.get("generation", 0), *(one.generation for one in lists)]),
@@ -172,6 +190,10 @@ def _plan_of_manifests(
     for name in [name for name, one in manifests.items() if any(each.excludes(one.manifest) for each in lists)]:
         del manifests[name]
         left_out.append(ExcludedSnapshot(name, _COLLECTED, "collected"))
+    if before is not None:
+        known_names = {*manifests, *(one.snapshot for one in left_out)}
+        named = (entry.snapshot for entry in before.head.snapshots)
+        left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in named if one not in known_names]
     if not manifests and foreign_ids:
         raise _foreign_manifests(app_repository, foreign_ids)
     if not manifests and not left_out and expected is None:
@@ -186,7 +208,7 @@ def _plan_of_manifests(
             application_id=app_repository.application_id,
             repository=app_repository.url,
         )
-    usable: dict[str, _Found] = {}
+    usable: dict[str, FoundManifest] = {}
     with Verification(app_repository, files=True, tolerated=(Corrupted,)) as verification:
         for name, found in manifests.items():
             damage = verification.damage(found.manifest)
@@ -195,18 +217,46 @@ def _plan_of_manifests(
             else:
                 usable[name] = found
             advance()
-    chain = _chain(usable, manifests)
+    newest = _newest(usable, None if before is None else before.head)
+    other_branch = [name for name, found in usable.items() if newest is not None and found.order > newest.order]
+    left_out += [ExcludedSnapshot(name, _OTHER_BRANCH, "other-branch") for name in other_branch]
+    chain = _chain({name: found for name, found in usable.items() if name not in other_branch}, manifests)
+    chain = _with_pinned(chain, [found for name, found in usable.items() if name in pins])
     counted = {found.manifest.snapshot for found in chain}
-    for name in sorted(usable.keys() - counted):
+    for name in sorted(usable.keys() - counted - {*other_branch}):
         rival = next((one for one in chain if one.order[:2] == usable[name].order[:2]), None)
         why = "no published snapshot refers to it"
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published instead"
         left_out.append(ExcludedSnapshot(name, why, "not-connected" if rival is None else "superseded"))
-    entries, older = _entries(app_repository, chain)
+    entries, older = _entries(app_repository, chain, pins, Retention() if before is None else before.head.keep)
     left_out += [ExcludedSnapshot(name, _OLDER, "older") for name in older]
-    head = _next_head(app_repository, entries, manifests.values(), known, collection)
-    return HeadRepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected, code)
+    head = _next_head(
+        app_repository, entries, manifests.values(), known, collection, None if before is None else before.head
+    )
+    document = encoded_head(head, None if before is None else before.raw)
+    return HeadRepairPlan(wrong, head, tuple(left_out), document, expected, code)
+
+
+def _newest(usable: Mapping[str, FoundManifest], before: Head | None) -> FoundManifest | None:
+    """The manifest that the new head begins with, of usable ones, newest first; ``before`` is one that has gone back.
+
+    Where jobs have published for that head since, its newest one, although others have greater generations.
+    """
+    newest = next(iter(usable.values()), None)
+    named = () if before is None else (usable.get(entry.snapshot) for entry in before.snapshots)
+    of_head = next((found for found in named if found is not None), None)
+    if newest is None or of_head is None:
+        return newest
+    return max(newest, of_head, key=lambda one: one.manifest.created_at)
+
+
+def _with_pinned(chain: Sequence[FoundManifest], pinned: Sequence[FoundManifest]) -> list[FoundManifest]:
+    """A chain with the pinned manifests that are not in it; of two of one generation the pinned one."""
+    generations = {one.order[:2] for one in pinned}
+    others = [one for one in chain if one.order[:2] not in generations]
+    found = {one.manifest.snapshot: one for one in (*others, *pinned)}
+    return sorted(found.values(), key=lambda one: one.order, reverse=True)
 
 
 def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]) -> Invalid:
@@ -227,53 +277,9 @@ def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]
     )
 
 
-def _manifests(app_repository: ApplicationRepository) -> tuple[dict[str, _Found], list[ExcludedSnapshot], list[str]]:
-    """Readable manifests of this application by snapshot, newest first; the others; ids of other repositories found."""
-    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests)]
-    found: list[_Found] = []
-    left_out: list[ExcludedSnapshot] = []
-    others: set[str] = set()
-    with ThreadPoolExecutor(CONCURRENT_REQUESTS, "statecore-verify") as pool:
-        for name, content in zip(names, pool.map(lambda name: _content(app_repository, name), names), strict=True):
-            snapshot = _snapshot_of_name(app_repository, name)
-            if content is None:
-                left_out.append(ExcludedSnapshot(snapshot, "it was deleted during the inspection", "deleted"))
-                continue
-            _refuse_other_release(MANIFEST, content)
-            try:
-                manifest = MANIFEST.decode(content)
-                if manifest.repository_id != app_repository.repository.descriptor.id:
-                    others.add(manifest.repository_id)
-                app_repository.check_own(manifest)
-            except Invalid as error:
-                left_out.append(ExcludedSnapshot(snapshot, error.what, error.code))
-                continue
-            manifest.needs.check_readable(f"The manifest of snapshot {snapshot}")
-            if app_repository.names.manifest(manifest.snapshot) != name:
-                left_out.append(
-                    ExcludedSnapshot(snapshot, f"it is a copy of the manifest of {manifest.snapshot}", "copy")
-                )
-                continue
-            found.append(_Found(manifest, sha256(content).hexdigest()))
-    found.sort(key=lambda one: one.order, reverse=True)
-    return {one.manifest.snapshot: one for one in found}, left_out, sorted(others)
-
-
-def _snapshot_of_name(app_repository: ApplicationRepository, name: str) -> str:
-    """The snapshot id in a manifest's name."""
-    return name.removeprefix(app_repository.names.manifests).removesuffix(".json")
-
-
-def _content(app_repository: ApplicationRepository, name: str) -> bytes | None:
-    try:
-        return app_repository.blobs.get(name)
-    except NotFound:
-        return None
-
-
-def _chain(usable: Mapping[str, _Found], manifests: Mapping[str, _Found]) -> list[_Found]:
+def _chain(usable: Mapping[str, FoundManifest], manifests: Mapping[str, FoundManifest]) -> list[FoundManifest]:
     """The newest manifest and its predecessors, newest first; both arguments are sorted newest first."""
-    chain: list[_Found] = []
+    chain: list[FoundManifest] = []
     following = next(iter(usable.values()), None)
     while following is not None:
         chain.append(following)
@@ -293,7 +299,7 @@ def _chain(usable: Mapping[str, _Found], manifests: Mapping[str, _Found]) -> lis
 
 
 def _entries(
-    app_repository: ApplicationRepository, chain: Sequence[_Found]
+    app_repository: ApplicationRepository, chain: Sequence[FoundManifest], pins: Mapping[str, str], keep: Retention
 ) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
     """Head entries for a chain; and the snapshots that retention leaves out."""
     before = {one.manifest.snapshot: older.manifest for one, older in pairwise(chain)}
@@ -310,12 +316,14 @@ def _entries(
             len(one.manifest.task_manifests),
             one.manifest.file_bytes,
             new_bytes=0,
+            pinned=one.manifest.snapshot in pins,
+            note=pins.get(one.manifest.snapshot, ""),
         )
         for one in chain
     ]
     kept = tuple(
         replace(entry, new_bytes=_new_bytes(app_repository, found[entry.snapshot], before.get(entry.snapshot)))
-        for entry in retained_entries(entries, Retention())
+        for entry in retained_entries(entries, keep)
     )
     return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
 
@@ -359,7 +367,7 @@ def _next_head(
     )
 
 
-def _last_collection(manifests: Iterable[_Found], lists: Iterable[GarbageList]) -> int:
+def _last_collection(manifests: Iterable[FoundManifest], lists: Iterable[GarbageList]) -> int:
     """The greatest collection number that a manifest or a list of garbage has."""
     blobs = (reference.extent.blob for one in manifests for reference in one.manifest.task_manifests)
     return max([0, *(collection_of(blob) or 0 for blob in blobs), *(one.collection for one in lists)])
@@ -376,12 +384,7 @@ def _describe(damage: Mapping[str, Damage]) -> str:
 
 def _salvaged(content: bytes) -> dict[str, int]:
     """Epoch and generation from a damaged head, where readable."""
-    try:
-        document = parse_json(content)
-    except ValueError:
-        return {}
-    if not isinstance(document, Mapping):
-        return {}
+    document = _object(content)
     return {
         name: value
         for name in ("epoch", "generation")
@@ -389,7 +392,19 @@ def _salvaged(content: bytes) -> dict[str, int]:
     }
 
 
-def _refuse_other_release(kind: DocumentType[Any], content: bytes) -> None:
-    """Refuse with ``Invalid`` an intact document of another version, rather than decide without it."""
-    if kind.seal_holds(content):
-        kind.check_version(parse_json(content))
+def _salvaged_pins(content: bytes) -> dict[str, str]:
+    """Pinned snapshots and their notes from a damaged head, where readable; one too many only keeps more."""
+    entries = _object(content).get("snapshots")
+    return {
+        entry["snapshot"]: str(entry.get("note", ""))
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, Mapping) and entry.get("pinned") is True and isinstance(entry.get("snapshot"), str)
+    }
+
+
+def _object(content: bytes) -> Mapping[str, Any]:
+    try:
+        document = parse_json(content)
+    except ValueError:
+        return {}
+    return document if isinstance(document, Mapping) else {}

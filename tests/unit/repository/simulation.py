@@ -305,6 +305,8 @@ class Simulation:
         except Death:
             self.met["collector died"] += 1
         except (Retryable, Corrupted, Invalid, Fenced) as error:
+            if error.code == "head-reverted":  # nothing puts an older one back
+                raise
             self.met[f"collector {error.code}"] += 1
         else:
             self.met["collected"] += bool(report.deleted.blobs)
