@@ -91,7 +91,7 @@ class StatecoreVerifyOperator(BaseOperator):
     Args:
         application_id: names the mapped task with ``map_index_template="{{ task.application_id }}"``. (templated)
         repository: the URL. (templated)
-        level: ``documents``, ``files``, ``checksums`` or ``bytes``.
+        level: ``documents``, ``files`` or ``bytes``.
         subset: with the level ``bytes`` the part of the blobs to be read, ``K/N`` or ``/N``; ``None`` for all.
 
     Raises:

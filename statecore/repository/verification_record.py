@@ -25,7 +25,6 @@ class Level(StrEnum):
 
     DOCUMENTS = "documents"  # head, manifests and task manifests: hashes, seals, structure
     FILES = "files"  # presence and size of all blobs
-    CHECKSUMS = "checksums"  # the SHA-256 that the object store keeps of a blob, where it keeps one
     BYTES = "bytes"  # all bytes of all files
 
     @property

@@ -13,16 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import islice
 from typing import Any, NamedTuple
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError, worst_of
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository, applications_in
 from statecore.repository.blob_reading import damaged_files
-from statecore.repository.blob_verification import NamedFile, parallel_map, sizes
+from statecore.repository.blob_verification import NamedFile, sizes
 from statecore.repository.head import Head
-from statecore.repository.layout import hash_of
 from statecore.repository.listing import ApplicationView, list_application
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.repository import Repository
@@ -38,7 +36,6 @@ from statecore.repository.verification_record import (
 MOST_PARTS = 1000
 SUBSET_PATTERN = r"^([1-9][0-9]{0,3})?/[1-9][0-9]{0,3}$"
 _NAMED = 20
-_ASKED_TOGETHER = 1000
 
 
 class Subset(NamedTuple):
@@ -105,8 +102,6 @@ class VerificationReport:
     snapshots: int = 0
     blobs: int = 0  # that have the files of these snapshots
     bytes: int = 0  # of these files
-    compared: int = 0  # blobs of which the object store has a SHA-256
-    not_compared: int = 0
     read_blobs: int = 0
     read_bytes: int = 0
     damaged: list[FoundDamage] = field(default_factory=list)
@@ -138,7 +133,7 @@ class VerificationReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        names = ("snapshots", "newest", "blobs", "bytes", "compared", "not_compared", "read_blobs", "read_bytes")
+        names = ("snapshots", "newest", "blobs", "bytes", "read_blobs", "read_bytes")
         return {
             "application_id": self.application_id,
             "level": self.level.value,
@@ -231,8 +226,6 @@ class Verifier:
         report.blobs, report.bytes = len(names), sum(one.extent.bytes for one in self._files)
         if Level.FILES in self._level.included:
             self._sizes(names)
-        if Level.CHECKSUMS in self._level.included:
-            self._checksums(report, names)
         if self._level is Level.BYTES:
             self._bytes(report)
 
@@ -247,28 +240,6 @@ class Verifier:
                 self._damaged[one] = ("blob-truncated", Level.FILES)
         self._progress.advance(len(names))
         self._progress.done()
-
-    def _checksums(self, report: VerificationReport, names: set[str]) -> None:
-        wrong: set[str] = set()
-        self._progress.phase("checksums", len(names), "blobs")
-        ordered = iter(sorted(names))
-        while together := list(islice(ordered, _ASKED_TOGETHER)):
-            for name, kept in zip(together, parallel_map(self._kept_sha256, together), strict=True):
-                report.compared += kept is not None
-                report.not_compared += kept is None
-                if kept not in (None, hash_of(name)):
-                    wrong.add(name)
-            self._progress.advance(len(together))
-        for one in self._files:
-            if one.extent.blob in wrong:
-                self._damaged.setdefault(one, ("blob-damaged", Level.CHECKSUMS))
-        self._progress.done()
-
-    def _kept_sha256(self, blob: str) -> str | None:
-        try:
-            return self._app_repository.blobs.head(blob).sha256
-        except NotFound:  # the level before has said so, or it was deleted since, and nothing needs it any more
-            return None
 
     def _bytes(self, report: VerificationReport) -> None:
         part = Subset(report.part, report.parts)

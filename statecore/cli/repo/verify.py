@@ -30,11 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
         "--level",
-        choices=("documents", "files", "checksums", "bytes"),
+        choices=("documents", "files", "bytes"),
         default="files",
-        help="documents: head, manifests, task manifests; files: also presence and size of all blobs; checksums: also "
-        "the SHA-256 that the object store keeps of a blob, if it keeps one; bytes: also read all files and compare "
-        "their SHA-256 (default: files)",
+        help="documents: head, manifests, task manifests; files: also presence and size of all blobs; bytes: also read "
+        "all files and compare their SHA-256 (default: files)",
     )
     parser.add_argument(
         "--subset",
@@ -102,12 +101,6 @@ def show(report: VerificationReport, console: Console) -> None:
         amount = f"{number_of(report.snapshots, 'snapshot')}, {number_of(report.blobs, 'blob')}, "
         amount += f"{format_bytes(report.bytes)} of files"
     print_line(console, f"{report.application_id}: {amount}", indent=0)
-    if report.compared or report.level is Level.CHECKSUMS:
-        print_line(
-            console,
-            f"checksums: {report.compared:,} of {number_of(report.blobs, 'blob')} could be compared; of the others the "
-            "object store keeps no SHA-256",
-        )
     if report.level is Level.BYTES and report.newest is not None:
         part = "" if report.parts == 1 else f", part {report.part} of {report.parts}"
         print_line(

@@ -153,7 +153,6 @@ def test_nothing_is_damaged_and_each_file_counts_and_is_read_once(world: World) 
     assert report.read_blobs == report.blobs == 4
     old = len(b"a run of orders 0 up to 10")
     assert report.read_bytes == report.bytes == sum(map(len, FILES.values())) + 2 * old
-    assert (report.compared, report.not_compared) == (0, 4), "a directory keeps no checksums"
 
 
 def test_damage_names_who_needs_it_and_what_heals_it(world: World) -> None:
@@ -214,7 +213,7 @@ class Forgets(NullProgress):
             self._world.path(extent.blob).unlink()
 
 
-@pytest.mark.parametrize("phase", ["sizes", "checksums", "bytes"])
+@pytest.mark.parametrize("phase", ["sizes", "bytes"])
 def test_what_is_forgotten_and_deleted_meanwhile_is_no_damage(world: World, phase: str) -> None:
     report = world.verify(Level.BYTES, progress=Forgets(world, phase))
     assert (report.damaged, report.intact) == ([], world.newest)
@@ -244,7 +243,7 @@ def test_a_run_records_each_level_that_it_includes(world: World) -> None:
     found = {one.level: (one.part, one.parts, one.at_ms, one.snapshot, one.damaged) for one in record.verified}
     assert found == {
         level.value: (1, 1, int(DAY * 1000), world.newest, damaged)
-        for level, damaged in zip(Level, (0, 1, 1, 2), strict=True)
+        for level, damaged in zip(Level, (0, 1, 2), strict=True)
     }
 
 
