@@ -6,6 +6,8 @@ The first run that finds garbage only lists it; a run at least ``--min-age`` lat
 from __future__ import annotations
 
 import argparse
+import math
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,9 @@ from statecore.words import format_bytes, number_of
 
 if TYPE_CHECKING:
     from statecore.repository.collection import Amount, CollectionReport
+
+S3_PRICE = 0.023
+"""US dollars a GB (2^30 bytes) and month: S3 Standard in us-east-1, first 50 TB, https://aws.amazon.com/s3/pricing."""
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -33,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long garbage stays after it was listed, and at least the time between two collections; the longest "
         "job that uploads has to end within it (default: 24h)",
     )
+    parser.add_argument(
+        "--price",
+        type=_price,
+        metavar="USD",
+        help="price of a GB (2^30 bytes) a month, to show what is freed in money (default: "
+        f"{S3_PRICE}, the list price of S3 Standard in us-east-1; none of a directory)",
+    )
     parser.add_argument("--apply", action="store_true", help="delete and list; without it the plan is shown")
 
 
@@ -45,6 +57,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.repository import open_repository
 
     repository = open_repository(arguments.repository)
+    price = arguments.price
+    if price is None and arguments.repository.startswith("s3:"):
+        price = S3_PRICE
     chosen = arguments.application_id
     reports, failed = [], {}
     for application_id in applications_in(repository) if chosen is None else [chosen]:
@@ -66,22 +81,35 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "version": DOCUMENT_VERSION,
             "repository": arguments.repository,
             "applied": bool(arguments.apply),
-            "applications": [asdict(one) for one in reports],
+            "applications": [{**asdict(one), "freed_usd_a_month": _freed(one, price)} for one in reports],
             "failed": {application_id: error.to_json() for application_id, error in failed.items()},
         }
     )
-    lines = [line for one in reports for line in _lines(one, arguments.min_age)]
+    lines = [line for one in reports for line in _lines(one, arguments.min_age, _freed(one, price))]
     lines += [f"! {name}: [{error.code}] {error.what}\n  {error.action}" for name, error in failed.items()]
     output.text("\n".join(lines or ["the repository has no application"]))
     return next((error.exit_code for error in failed.values()), 0)
 
 
-def _lines(report: CollectionReport, min_age_ms: int) -> list[str]:
+def _price(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= (found := float(text)) < math.inf:
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r} is not a price; give US dollars, such as {S3_PRICE}")
+
+
+def _freed(report: CollectionReport, price: float | None) -> float | None:
+    """US dollars a month for what is deleted, at a price of a GB; ``None`` without a price."""
+    return None if price is None else round(report.deleted.bytes / (1 << 30) * price, 4)
+
+
+def _lines(report: CollectionReport, min_age_ms: int, freed: float | None) -> list[str]:
     done = report.applied
+    money = "" if freed is None or not report.deleted.blobs else f", {freed:,.2f} USD a month at list price"
     after = f", to be deleted after {format_duration(min_age_ms)}" if report.listed.blobs else ""
     lines = [
         f"{report.application_id}: {number_of(report.snapshots, 'snapshot')}, which need {_amount(report.needed)}",
-        f"  {'deleted' if done else 'would delete'}: {_amount(report.deleted)}",
+        f"  {'deleted' if done else 'would delete'}: {_amount(report.deleted)}{money}",
         f"  {'listed' if done else 'would list'}: {_amount(report.listed)}{after}",
         f"  listed before, and not old enough: {_amount(report.waiting)}",
         f"  {'for a copy to list' if report.is_replica else 'of jobs that may still publish'}: {_amount(report.young)}",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from statecore.cli.main import main
+from statecore.repository.collection import Amount, CollectionReport
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, SECRET
 from tests.unit.repository.published import Publishing
@@ -51,6 +53,30 @@ def check(capfd: pytest.CaptureFixture[str], url: str, directory: Path) -> None:
     assert len(left) == deleted["orders"]["needed"]["blobs"]
     assert main(["repo", "snapshots", *of_orders]) == 0
     assert orders.publish(40).snapshot == orders.app_repository.head().snapshots[0].snapshot
+
+
+@pytest.mark.parametrize(
+    ("words", "freed"), [((), None), (("--price", "1000"), True), (("--price", "0"), 0.0)], ids=["none", "high", "zero"]
+)
+def test_what_is_freed_is_told_in_money_where_there_is_a_price(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], *, freed: float | bool | None
+) -> None:
+    url = (tmp_path / "repository").as_uri()
+    Publishing(url, tmp_path).publish(10)
+    report = CollectionReport(url, "orders", 1, applied=False, deleted=Amount(3, 2 << 30))
+    with patch("statecore.repository.collection.Collector.plan", return_value=report):
+        found = prune(capfd, url, *words)["orders"]
+        assert main(["repo", "prune", "--repository", url, *words]) == 0
+    assert found["freed_usd_a_month"] == (2000.0 if freed is True else freed)
+    text = capfd.readouterr().out
+    assert ("2,000.00 USD a month" in text, "USD" in text) == (freed is True, freed is not None)
+
+
+@pytest.mark.parametrize("price", ["-1", "nan", "inf", "much"])
+def test_a_price_is_a_number(price: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["repo", "prune", "--repository", "file:///nowhere", f"--price={price}"])
+    assert "is not a price" in capfd.readouterr().err
 
 
 def test_a_directory_keeps_what_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
