@@ -93,10 +93,18 @@ def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger)
     """Collect the garbage of an application. Raises ``StatecoreError``."""
     from dataclasses import asdict
 
+    from statecore.repository.application_repository import ApplicationRepository
+    from statecore.repository.repack import Repacker
+
     with _credentials(str(values["repository"])):
         report = _collector(values, application_id).run()
+        repacked = Repacker(ApplicationRepository.open(str(values["repository"]), application_id)).run()
     log_report(report, log)
-    return asdict(report)
+    if repacked.packs:
+        log.info(
+            "%s: rewrote %s of %s", application_id, number_of(repacked.packs, "pack"), format_bytes(repacked.bytes)
+        )
+    return {**asdict(report), "repacked": asdict(repacked)}
 
 
 def log_report(report: CollectionReport, log: logging.Logger) -> None:

@@ -19,6 +19,7 @@ from statecore.words import format_bytes, number_of
 
 if TYPE_CHECKING:
     from statecore.repository.collection import Amount, CollectionReport
+    from statecore.repository.repack import RepackReport
 
 S3_PRICE = 0.023
 """US dollars a GB (2^30 bytes) and month: S3 Standard in us-east-1, first 50 TB, https://aws.amazon.com/s3/pricing."""
@@ -39,6 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "job that uploads has to end within it (default: 24h)",
     )
     parser.add_argument(
+        "--max-unused",
+        type=_percent,
+        default="20",
+        metavar="PERCENT",
+        help="rewrite packs of which most is garbage, when the garbage in packs is more than this share of what the "
+        "snapshots need, and more than 64 MiB (default: 20)",
+    )
+    parser.add_argument(
         "--price",
         type=_price,
         metavar="USD",
@@ -54,6 +63,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.faults import fault_points_from_environment
     from statecore.repository.application_repository import ApplicationRepository, applications_in
     from statecore.repository.collection import Collector
+    from statecore.repository.repack import Repacker
     from statecore.repository.repository import open_repository
 
     repository = open_repository(arguments.repository)
@@ -61,16 +71,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if price is None and arguments.repository.startswith("s3:"):
         price = S3_PRICE
     chosen = arguments.application_id
-    reports, failed = [], {}
+    reports, repacked, failed = [], {}, {}
     for application_id in applications_in(repository) if chosen is None else [chosen]:
-        collector = Collector(
-            ApplicationRepository(repository, application_id),
-            min_age_ms=arguments.min_age,
-            progress=output.progress,
-            faults=fault_points_from_environment(),
-        )
+        application, faults = ApplicationRepository(repository, application_id), fault_points_from_environment()
+        collector = Collector(application, min_age_ms=arguments.min_age, progress=output.progress, faults=faults)
+        repacker = Repacker(application, max_unused=arguments.max_unused, progress=output.progress, faults=faults)
         try:
             reports.append(collector.run() if arguments.apply else collector.plan())
+            repacked[application_id] = repacker.run() if arguments.apply else repacker.plan()
         except StatecoreError as error:
             if chosen is not None:
                 raise
@@ -81,14 +89,32 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "version": DOCUMENT_VERSION,
             "repository": arguments.repository,
             "applied": bool(arguments.apply),
-            "applications": [{**asdict(one), "freed_usd_a_month": _freed(one, price)} for one in reports],
+            "applications": [
+                {
+                    **asdict(one),
+                    "freed_usd_a_month": _freed(one, price),
+                    "repacked": asdict(repacked[one.application_id]) if one.application_id in repacked else None,
+                }
+                for one in reports
+            ],
             "failed": {application_id: error.to_json() for application_id, error in failed.items()},
         }
     )
-    lines = [line for one in reports for line in _lines(one, arguments.min_age, _freed(one, price))]
+    lines = [
+        line
+        for one in reports
+        for line in _lines(one, arguments.min_age, _freed(one, price), repacked.get(one.application_id))
+    ]
     lines += [f"! {name}: [{error.code}] {error.what}\n  {error.action}" for name, error in failed.items()]
     output.text("\n".join(lines or ["the repository has no application"]))
     return next((error.exit_code for error in failed.values()), 0)
+
+
+def _percent(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= (found := float(text)) < math.inf:
+            return found / 100
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of percent, such as 20")
 
 
 def _price(text: str) -> float:
@@ -103,7 +129,7 @@ def _freed(report: CollectionReport, price: float | None) -> float | None:
     return None if price is None else round(report.deleted.bytes / (1 << 30) * price, 4)
 
 
-def _lines(report: CollectionReport, min_age_ms: int, freed: float | None) -> list[str]:
+def _lines(report: CollectionReport, min_age_ms: int, freed: float | None, repacked: RepackReport | None) -> list[str]:
     done = report.applied
     money = "" if freed is None or not report.deleted.blobs else f", {freed:,.2f} USD a month at list price"
     after = f", to be deleted after {format_duration(min_age_ms)}" if report.listed.blobs else ""
@@ -114,6 +140,13 @@ def _lines(report: CollectionReport, min_age_ms: int, freed: float | None) -> li
         f"  listed before, and not old enough: {_amount(report.waiting)}",
         f"  {'for a copy to list' if report.is_replica else 'of jobs that may still publish'}: {_amount(report.young)}",
     ]
+    if repacked is not None and repacked.packs:
+        lines.append(
+            f"  {'rewritten' if done else 'would rewrite'}: {number_of(repacked.packs, 'pack')} of "
+            f"{format_bytes(repacked.bytes)}, of which the newest snapshot needs {format_bytes(repacked.needed_bytes)}"
+        )
+    if repacked is not None and repacked.damaged:
+        lines.append(f"  ! damaged, and not rewritten (statecore repo verify): {', '.join(repacked.damaged[:3])}")
     if report.unknown:
         more = f" and {len(report.unknown) - 3} more" if len(report.unknown) > 3 else ""
         lines.append(f"  not made by this release, left alone: {', '.join(report.unknown[:3])}{more}")

@@ -11,9 +11,9 @@ from statecore.jobs.diff.reference import Reference
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.fetch.select import recorded_spec
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.repository.listing import entry_of
+from statecore.repository.recorded_spec import recorded_spec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.words import shortened_list
 

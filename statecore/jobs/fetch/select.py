@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
@@ -26,11 +26,8 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.layout import NEWEST
 from statecore.repository.manifest import Manifest, TaskManifest
+from statecore.repository.recorded_spec import recorded_spec
 from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import parse_spec
-
-_NO_BROKERS = "nobody:1"
-"""Placeholder for the brokers, which a snapshot does not record."""
 
 _SHOWN = 10
 
@@ -187,9 +184,3 @@ def deleted_is_retryable() -> Iterator[None]:
             action="Find out what deleted it, then run this again.",
             **error.context,
         ) from error
-
-
-def recorded_spec(manifest: Manifest) -> ApplicationSpec:
-    """The spec that a snapshot records, without brokers."""
-    declared = parse_spec({**manifest.spec, "bootstrap_servers": _NO_BROKERS}, f"<snapshot {manifest.snapshot}>")
-    return replace(declared, bootstrap_servers="")
