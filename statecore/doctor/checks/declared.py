@@ -47,16 +47,24 @@ def check_empty_tasks(spec: ApplicationSpec, empty_tasks: Sequence[str]) -> list
 
 
 def check_transactional(spec: ApplicationSpec, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
-    """Transactional stores (KIP-892) that the spec does not declare."""
-    shown = [f"{store.task} {store.store}" for store in stores if store.transactional]
+    """Transactional stores (KIP-892) that the spec does not declare; one finding if all stores show it.
+
+    The setting is the application's. But one store without a status among others may be the work of another tool.
+    """
+    shown = [store for store in stores if store.transactional]
     if spec.transactional_state_stores or not context.release.transactional_stores or not shown:
         return []
-    what = (
-        f"{shortened_list(shown, 3)} {'has' if len(shown) == 1 else 'have'} an offset and no "
-        "status, as transactional stores "
-        f"do, and {spec.source} lacks transactional_state_stores: true"
-    )
-    return [Finding("transactional-undeclared", what, Severity.WARNING, evidence={"stores": shown})]
+    code, severity = "transactional-undeclared", Severity.WARNING
+    others = sum(bool(store.offsets) and not store.transactional and store.closed is not None for store in stores)
+    undeclared = f"as transactional stores do, and {spec.source} lacks transactional_state_stores: true"
+    if others:
+        which = "another store has" if others == 1 else f"{others:,} other stores have"
+        what = f"has an offset and no status, {undeclared}; {which} a status"
+        return [store_finding(store, code, severity, what) for store in shown]
+    names = [f"{store.task} {store.store}" for store in shown]
+    have = "has" if len(shown) == 1 else "have"
+    what = f"{shortened_list(names, 3)} {have} an offset and no status, {undeclared}"
+    return [Finding(code, what, severity, evidence={"stores": names})]
 
 
 def _undecided(spec: ApplicationSpec) -> list[Finding]:

@@ -64,6 +64,17 @@ def test_transactional_stores_that_the_spec_does_not_declare(tmp_path, guarantee
     assert codes(tmp_path, spec=declares(guarantee)) == {}
 
 
+def test_one_store_without_a_status_among_others_is_named_and_not_the_application(tmp_path):
+    plain(tmp_path, status=None)
+    plain(tmp_path, store="t")
+    plain(tmp_path, store="t", task="0_1")
+    spec = read_spec(SPEC.format(guarantee=EOS, stores="s: {kind: key-value}, t: {kind: key-value}"))
+    found = {one.code: one for one in diagnose(tmp_path, spec=spec, tasks=["0_0", "0_1"]).findings}
+    one = found["transactional-undeclared"]
+    assert (one.task, one.store, one.severity, str(one.partition)) == ("0_0", "s", WARNING, "app-s-changelog-0")
+    assert "2 other stores have a status" in one.what
+
+
 def test_stores_with_a_status_are_not_taken_for_transactional(tmp_path):
     plain(tmp_path)
     assert codes(tmp_path, spec=read_spec(SPEC.format(guarantee=EOS, stores="s: {kind: key-value}"))) == {}
