@@ -75,6 +75,7 @@ def _of_store(
     yield from _missing(store, answers)
     if store.is_global:
         yield from _not_compacted(store, answers)
+        yield from _without_offset(store, answers)
     for partition in store.partitions:
         topic = answers.topics.get(partition.topic)
         if topic is None:
@@ -134,6 +135,40 @@ def _not_compacted(store: LoggedStoreOffsets, answers: BrokerAnswers) -> Iterato
             retention_ms=topic.configs.get("retention.ms", NO_LIMIT),
             retention_bytes=topic.configs.get("retention.bytes", NO_LIMIT),
         )
+
+
+def _without_offset(store: LoggedStoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
+    """The last partitions of a global store's topic, if it has no offset of them, and they have records.
+
+    They may have been added since the application started, which reads them at its next start only. Partitions below
+    one with an offset are found without brokers.
+    """
+    for partition in _lacking(store, answers.topics):
+        log = answers.logs.get(partition)
+        if log is None or log.log_start == log.log_end:
+            continue
+        last = max(one.partition for one in store.offsets if one.topic == partition.topic)
+        if partition.partition < last:
+            continue
+        yield topic_finding(
+            "offset-missing",
+            store,
+            partition,
+            f"It has no offset of {partition}, whose log begins at {log.log_start} and ends at {log.log_end}, and an "
+            "offset of other partitions: the next start reads that log from its start.",
+            Severity.WARNING,
+            log_start=log.log_start,
+            log_end=log.log_end,
+        )
+
+
+def _lacking(store: LoggedStoreOffsets, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    """The partitions of a global store's topic of which it has no offset; none if it has none at all."""
+    if not store.is_global:
+        return []
+    names = sorted({partition.topic for partition in store.offsets} & topics.keys())
+    every = (TopicPartition(name, number) for name in names for number in range(topics[name].partitions))
+    return [partition for partition in every if partition not in store.offsets]
 
 
 def _of_partition(
@@ -209,8 +244,8 @@ def blame_checkpoint_file(
 def existing_partitions(
     stores: Sequence[LoggedStoreOffsets], topics: Mapping[str, TopicDescription]
 ) -> list[TopicPartition]:
-    """The partitions whose log offsets are needed: those that exist and have a stored offset."""
-    every = {partition for store in stores for partition in store.known}
+    """The partitions whose log offsets are needed: those with a stored offset, and the others of global stores."""
+    every = {partition for store in stores for partition in (*store.known, *_lacking(store, topics))}
     return sorted(part for part in every if part.topic in topics and part.partition < topics[part.topic].partitions)
 
 

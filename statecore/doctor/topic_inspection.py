@@ -2,13 +2,7 @@
 
 The directory is inspected before the brokers are asked, so that offsets of a running application do not seem to be past
 the end. A few requests cover all partitions; then single logs are read, one partition after the other, where that can
-decide something and time is left:
-
-- Behind an offset, where deletes may be compacted away (``stale``). A directory does not record its age; it is at least
-  as old as its newest file. A store is stale if that is longer than deletes are kept, and offsets behind its own are
-  missing.
-- Before it, whether the log is the one that the store was built from (``topic-recreated``), for closed stores only:
-  rows of others may be ahead of their offset. See :mod:`statecore.doctor.changelog_comparison`.
+decide something and time is left (:mod:`statecore.doctor.store_logs`).
 
 Brokers that cannot be asked are an error. Questions that they cannot decide are in ``undecided``.
 """
@@ -18,57 +12,33 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, current_retention_ms
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
+from statecore.changelog.model import TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
-from statecore.doctor.changelog_comparison import (
-    KEYS,
-    LAST_WRITE_KINDS,
-    MORE_KEYS,
-    Comparison,
-    LaterRecords,
-    NewestRecords,
-    ReadLimits,
-    compare_rows,
-    differing,
-    has_rows,
-    later_records,
-    newest_of_segments,
-    newest_records,
-    proof,
-)
+from statecore.doctor.changelog_comparison import ReadLimits
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import Inspection
 from statecore.doctor.logged_store_offsets import LoggedStoreOffsets, logged_store_offsets
+from statecore.doctor.store_logs import StoreLogs
 from statecore.doctor.topic_findings import (
     BrokerAnswers,
     blame_checkpoint_file,
     existing_partitions,
     findings_of_offsets,
     source_partitions,
-    topic_finding,
 )
-from statecore.errors import Corrupted, NotFound, StatecoreError
-from statecore.formats.kinds import StoreKind
-from statecore.formats.rocksdb_log import DATA_SUFFIXES
+from statecore.errors import NotFound, StatecoreError
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.spec.units import format_duration
-from statecore.words import shortened_list
 
 _FETCH_BYTES = 1 << 20
-_MAX_NAMED = 5
-_LISTED = 16
 
 
 class TopicsInspection(NamedTuple):
@@ -142,7 +112,7 @@ def inspect_topics(
         answers = query_brokers(cluster, inspection.application_id, stores, [partition for *_, partition in absent])
         alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
-        logs = _Logs(reader, answers, guarantee, ReadLimits(time.monotonic() + patience), int(clock() * 1000))
+        logs = StoreLogs(reader, answers, guarantee, ReadLimits(time.monotonic() + patience), int(clock() * 1000))
         found = _compare(stores, logs)
         if alone:
             found = blame_checkpoint_file(found, alone, _compare(alone, logs))
@@ -181,10 +151,14 @@ def _of_no_partition(
     ]
 
 
-def _compare(stores: Sequence[LoggedStoreOffsets], logs: _Logs) -> list[Finding]:
+def _compare(stores: Sequence[LoggedStoreOffsets], logs: StoreLogs) -> list[Finding]:
     """Findings by the offsets, and by the logs themselves where offsets fit."""
     answers = logs.answers
-    found = findings_of_offsets(stores, answers, logs.guarantee)
+    named = {(store.task, store.store): store for store in stores}
+    found = [
+        logs.with_rows(named[one.task, one.store], one) if one.code == "offset-missing" else one
+        for one in findings_of_offsets(stores, answers, logs.guarantee)
+    ]
     reported = {(one.task, one.store, one.partition) for one in found if one.partition is not None}
     for store in stores:
         for partition in store.known:
@@ -214,227 +188,3 @@ def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescrip
     except NotFound as error:
         there = wanted - set(error.context["topics"])
     return cluster.describe_topics(there)
-
-
-@dataclass
-class _Logs:
-    """Reads the logs of single partitions."""
-
-    reader: ChangelogReader
-    answers: BrokerAnswers
-    guarantee: ProcessingGuarantee | None
-    limits: ReadLimits
-    now_ms: int
-
-    def __post_init__(self) -> None:
-        self._left: dict[str, list[str]] = {}
-
-    @property
-    def undecided(self) -> list[str]:
-        """Undecided questions, with their stores."""
-        return [f"{what}: {shortened_list(stores, _MAX_NAMED)}." for what, stores in self._left.items()]
-
-    def findings(self, store: LoggedStoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
-        """Findings by the log of a partition, for a store whose offset is within it."""
-        log, topic = self.answers.logs[partition], self.answers.topics[partition.topic]
-        yield from self._stale(store, partition, log, topic)
-        yield from self._recreated(store, partition, log, topic)
-
-    def _stale(
-        self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
-    ) -> Iterator[Finding]:
-        retention_ms, age = current_retention_ms(topic), self._age_ms(store)
-        if (
-            retention_ms is None
-            or store.known[partition] >= log.log_end
-            or age is None
-            or age + CLOCK_MARGIN_MS < retention_ms
-        ):
-            return
-        if self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 and store.closed is False:
-            return  # its task is deleted at the next start, and restored
-        missing = self._missing_behind(store, partition, log)
-        if not missing:
-            return
-        running = " It is in use, so that counts if its process dies before it flushes." if store.in_use else ""
-        yield topic_finding(
-            "stale",
-            store,
-            partition,
-            f"It says offset {store.offsets[partition]} of {partition}, its newest file is {age / 1000:,.0f} s old, "
-            f"and offsets behind its own are gone from the log ({missing:,} seen): they may have been deletes, which "
-            f"are kept for {format_duration(retention_ms)}.{running}",
-            Severity.NOTE if store.in_use else None,
-            offset=store.offsets[partition],
-            log_end=log.log_end,
-            missing=missing,
-            age_ms=age,
-            delete_retention_ms=retention_ms,
-        )
-
-    def _age_ms(self, store: LoggedStoreOffsets) -> int | None:
-        """Minimum age of a store in ms; ``None`` if it has no file any more."""
-        newest = max((time for place in store.databases for time in _times(place.path)), default=None)
-        return None if newest is None else self.now_ms - int(newest * 1000)
-
-    def _missing_behind(self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets) -> int:
-        """A lower bound of the offsets missing behind a store's offset; 0 only if none was seen."""
-        following = store.known[partition]
-        missing = self._missing(store, partition, following, log.log_end)
-        if missing != 1 or self.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
-            return missing
-        # The last record of a transaction is followed by its marker, which compaction removes too.
-        if not self._missing(store, partition, following, following + 1):
-            return missing
-        self._note_undecided(store, "the offset behind its own is gone: either a delete or the marker of a transaction")
-        return 0
-
-    def _missing(self, store: LoggedStoreOffsets, partition: TopicPartition, start: int, end: int) -> int:
-        reader = self.reader
-        for _ in reader.read(OffsetRange(*partition, start, end), IsolationLevel.READ_UNCOMMITTED):
-            if reader.statistics.removed > 1:
-                break
-            if self.limits.are_reached(reader.statistics):
-                self._note_undecided(
-                    store, "its log is too long to check for offsets missing behind the store's offset"
-                )
-                break
-        return reader.statistics.removed
-
-    def _recreated(
-        self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
-    ) -> Iterator[Finding]:
-        following, start = store.known[partition], log.log_start
-        if following <= start or store.is_global or store.is_source(partition.topic):
-            return  # rows of topics written by others need not be byte-equal to their records
-        why = self._why_not(store, following, log)
-        newest = None if why else newest_records(self.reader, partition, start, following, self.limits)
-        shown = {} if newest is None else _compare_store(store, newest)
-        if newest is None or not shown:
-            because = why or "no row could be compared"
-            self._note_undecided(
-                store, f"whether its changelog is the one that it was built from is not known ({because})"
-            )
-            return
-        if (
-            len(newest.records) == KEYS
-            and not {Comparison.EQUAL, Comparison.EXPLAINED} & set(shown.values())
-            and differing(shown)
-        ):
-            many = newest_records(self.reader, partition, start, following, self.limits, MORE_KEYS)
-            if many is not None and (seen := _compare_store(store, many)):
-                newest, shown = many, seen
-        different = differing(shown)
-        later = self._later(partition, following, log, different) if different else None
-        proven = [] if later is None else proof(newest, shown, later)
-        if not proven or not has_rows(store.kind, store.databases):
-            unexplained = [key for key in different if later is None or key not in later.keys]
-            if unexplained and (later is None or later.has_gaps):
-                self._note_undecided(store, "some of its rows differ from its changelog (statecore diff shows which)")
-            elif unexplained:
-                yield _rows_differ(store, partition, newest, unexplained, len(shown))
-            else:
-                yield from self._segments(store, partition, log)
-            return
-        offsets = sorted(one.offset for one in proven)
-        yield topic_finding(
-            "topic-recreated",
-            store,
-            partition,
-            f"It says offset {store.offsets[partition]} of {partition}, and none of its rows match the log "
-            f"before it: {len(offsets)} of the {len(shown)} newest keys have another value or none (offsets "
-            f"{', '.join(map(str, offsets[-_MAX_NAMED:]))}), and no key matches.",
-            offset=store.offsets[partition],
-            log_start=log.log_start,
-            log_end=log.log_end,
-            topic_id=topic.topic_id,
-            looked_up=len(shown),
-            differing=len(offsets),
-            differing_offsets=offsets[-_LISTED:],
-        )
-
-    def _segments(self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets) -> Iterator[Finding]:
-        """Compare some rows of each segment, also of one that does not exist; the newest keys are all of the newest."""
-        if store.segmentation is None:
-            return
-        following, newest_start = store.known[partition], max((one.start or 0 for one in store.databases), default=0)
-        span = OffsetRange(*partition, log.log_start, following)
-        stream_time = newest_start + store.segmentation.interval_ms - 1  # at most, lest an expired segment is missed
-        newest = newest_of_segments(self.reader, span, store.kind, store.segmentation, stream_time, self.limits)
-        if newest is None:
-            self._note_undecided(store, "its log is too long to compare rows of each of its segments")
-            return
-        shown = _compare_store(store, newest, live=True)
-        different = differing(shown)
-        later = self._later(partition, following, log, different) if different else None
-        if later is not None and not later.has_gaps and (left := [key for key in different if key not in later.keys]):
-            yield _rows_differ(store, partition, newest, left, len(shown))
-
-    def _why_not(self, store: LoggedStoreOffsets, following: int, log: LogOffsets) -> str:
-        """Why the rows of a store are not compared with its log; empty if they are."""
-        if store.in_use:
-            return "it is in use"
-        if not store.readable:
-            return "it cannot be read"
-        if not store.segments_agree:
-            return "its segments, or a file, say other offsets"
-        if store.closed is None:
-            return "Kafka Streams 4.2 and older do not record whether it was closed"
-        if not store.closed:
-            return "it was not closed, and rows may be ahead of its offset"
-        if store.kind is StoreKind.UNKNOWN:
-            return "its kind is not known"
-        if store.kind not in LAST_WRITE_KINDS:
-            return f"rows of a store of kind {store.kind} are not the last records of their keys"
-        if log.last_stable < following:
-            return "a transaction is open before its offset"
-        return "the time was over" if self.limits.is_expired else ""
-
-    def _later(
-        self, partition: TopicPartition, following: int, log: LogOffsets, keys: Sequence[bytes]
-    ) -> LaterRecords | None:
-        """Records of some keys behind an offset; ``None`` if that exceeds the limits."""
-        if following == log.log_end:
-            return LaterRecords(frozenset(), False)
-        return later_records(self.reader, OffsetRange(*partition, following, log.log_end), keys, self.limits)
-
-    def _note_undecided(self, store: LoggedStoreOffsets, what: str) -> None:
-        self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
-
-
-def _rows_differ(
-    store: LoggedStoreOffsets,
-    partition: TopicPartition,
-    newest: NewestRecords,
-    keys: Collection[bytes],
-    looked_up: int,
-) -> Finding:
-    offsets = sorted(one.offset for one in newest.records if one.key in keys)
-    return topic_finding(
-        "rows-differ",
-        store,
-        partition,
-        f"{len(offsets)} of {looked_up} rows that were compared have another value than {partition} at the store's "
-        f"offset, or are missing (records {', '.join(map(str, offsets[-_MAX_NAMED:]))}).",
-        looked_up=looked_up,
-        differing=len(offsets),
-        differing_offsets=offsets[-_LISTED:],
-    )
-
-
-def _compare_store(store: LoggedStoreOffsets, newest: NewestRecords, *, live: bool = False) -> dict[bytes, Comparison]:
-    try:
-        return compare_rows(store.kind, store.databases, newest, live=live)
-    except (NotFound, Corrupted):
-        return {}
-
-
-def _times(path: Path) -> list[float]:
-    """Modification times of a database's SST files, in seconds; of all its files if it has none."""
-    try:
-        files = [file for file in path.iterdir() if file.is_file()]
-        return [file.stat().st_mtime for file in files if file.suffix in DATA_SUFFIXES] or [
-            file.stat().st_mtime for file in files
-        ]
-    except OSError:
-        return []

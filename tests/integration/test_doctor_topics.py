@@ -27,6 +27,7 @@ from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
+from tests.harness.damage_functions import OFFSETS, database_of, edited
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SOURCE, events
 from tests.harness.kinds import GLOBALS, PLAIN, SOURCES, KindsApplication
 from tests.harness.rebuilding import KindsWorld, eventually, restored
@@ -285,6 +286,17 @@ def test_topics_that_others_write(
         world.feed(both.feed(world.base, PARTITIONS))
         assert look(world).findings == ()
         expected = running.query_rows("global-plain", None)
+    assert look(world) == ((), ()), "and the rows that were compared are equal"
+
+    reference = f"{world.inputs[REFERENCE]}-1"
+    with edited(database_of(world.directory, "global-table", "global")) as opened:
+        family = opened.get_column_family(OFFSETS)
+        del family[reference.encode()]
+        family.close()
+    (lacking,) = look(world).findings
+    assert (lacking.code, lacking.severity, str(lacking.partition)) == ("offset-missing", Severity.LOSS, reference)
+    with world.application() as running:
+        assert restored(running) == {"global-table": lacking.evidence["log_end"]}, "over the rows that are there"
     assert look(world) == ((), ())
 
     source, prices = world.inputs[SOURCE], world.inputs[PRICES]

@@ -12,6 +12,7 @@ from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
+from statecore.words import shortened_list
 
 _CLOSE_STANDBY = (
     "This is a copy of statecore standby, whose process died: run statecore standby --once with this directory, which "
@@ -38,8 +39,10 @@ def _missing(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
         return (
             [] if store.segmented else [store_finding(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
         )
-    if not store.readable or context.finds_offset(store, task):
+    if not store.readable:
         return []
+    if context.finds_offset(store, task):
+        return _of_global_partitions(store, task, context)
     what = "has no offset: Kafka Streams restores it "
     if not store.kind.manages_offsets:
         if not context.release.offsets_inside:
@@ -52,6 +55,34 @@ def _missing(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
         over = " over its rows" if store.rows else ""
         what += f"from the start{over}{context.wipe_clause()}"
     return [store_finding(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
+
+
+def _of_global_partitions(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+    """Partitions of a global store's topic without an offset, below one that has one.
+
+    Kafka Streams writes an offset of every partition, of an empty one 0. It looks for each by itself. How many
+    partitions the topic has only the brokers know.
+    """
+    if store.task != GLOBAL:
+        return []
+    topics = {one.topic for one in store.offsets}
+    if store.has_decided_changelog:
+        topics &= {context.changelog_of(store)}
+    known = {*store.offsets, *task.checkpoint.offsets}
+    found = []
+    for name in sorted(topics):
+        numbers = {one.partition for one in known if one.topic == name}
+        lacking = [f"{name}-{number}" for number in range(max(numbers)) if number not in numbers]
+        if lacking:
+            over = ", over its rows" if store.rows else ""
+            what = f"has no offset of {shortened_list(lacking, 3)}: Kafka Streams reads that from the start{over}"
+            severity = Severity.LOSS if store.rows else Severity.WARNING
+            found.append(
+                store_finding(
+                    store, "offset-missing", severity, what, repair=Repair.REBUILD, partitions=lacking, rows=store.rows
+                )
+            )
+    return found
 
 
 def _foreign(store: StoreView, context: CheckContext) -> list[Finding]:

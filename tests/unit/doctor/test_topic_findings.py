@@ -82,6 +82,19 @@ def test_the_offset_of_a_global_store_is_the_next_one(offset: int, code: str | N
     assert codes == ([code] if code else [])
 
 
+def test_a_global_store_without_an_offset_of_the_last_partitions_of_its_topic() -> None:
+    one, last = global_store(9), TopicPartition(SOURCE.topic, 2)
+    answers = told(0, 10, SOURCE, partitions=3)
+    assert existing_partitions([one], answers.topics) == [SOURCE, TopicPartition(SOURCE.topic, 1), last]
+    empty = {TopicPartition(SOURCE.topic, 1): LogOffsets(5, 5, 5)}
+    answers = replace(answers, logs={**answers.logs, **empty, last: LogOffsets(3, 8, 8)})
+    finding = only(one, answers)
+    assert (finding.code, finding.severity, finding.partition) == ("offset-missing", Severity.WARNING, last)
+    assert (finding.repair, finding.evidence) == (Repair.REBUILD, {"log_start": 3, "log_end": 8})
+    assert found(replace(one, offsets={**one.offsets, last: 8}), answers) == []
+    assert existing_partitions([store(9)], told(partitions=3).topics) == [CHANGELOG]
+
+
 @settings(deadline=None)
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(-4, 25), st.booleans())
 def test_an_offset_is_found_fault_with_exactly_where_reading_cannot_go_on(

@@ -76,6 +76,18 @@ def test_an_offset_counts_only_in_the_file_that_a_start_reads(kind, own_file, ta
     assert [one.code for one in found] == (["offset-missing"] if is_missing else [])
 
 
+@pytest.mark.parametrize(("rows", "severity"), [(3, LOSS), (0, WARNING)])
+def test_a_global_store_without_an_offset_of_one_partition(tmp_path, rows, severity):
+    """Kafka Streams writes the offsets of all partitions at once, 0 for an empty one."""
+    families = {"default": [(b"k%d" % row, b"v") for row in range(rows)], "offsets": offsets("prices", 2, 9)}
+    write_database(tmp_path / "app/global/rocksdb/g", families)
+    (one,) = diagnose(tmp_path, guarantee=EOS).findings
+    assert (one.code, one.severity, one.task, one.store) == ("offset-missing", severity, "global", "g")
+    assert (one.repair, one.evidence["partitions"]) == (Repair.REBUILD, ["prices-0", "prices-1"])
+    checkpoint(tmp_path, ("prices", 0, 0), ("prices", 1, 7), ("prices", 2, 9), task="global")
+    assert "offset-missing" not in codes(tmp_path, guarantee=EOS)
+
+
 def test_a_store_that_was_not_closed_is_worse_under_exactly_once(tmp_path):
     plain(tmp_path, status=1)
     assert codes(tmp_path, guarantee=ALOS) == {"store-not-closed": WARNING}
