@@ -100,10 +100,19 @@ def _kinds() -> tuple[FindingKind, ...]:
         FindingKind(
             "offset-unknown",
             loss,
-            "a store says that its offset is unknown (-4)",
+            "a store with rows says that its offset is unknown (-4), or -1",
             "Under either guarantee the store is restored from the start of its changelog, over the existing rows: "
             "keys whose deletes the changelog no longer has survive, and rows of a versioned store are changed.",
             "Rebuild the store if it has rows; an empty one is right as it is.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "offset-invalid",
+            error,
+            "a store has a negative offset that stands for nothing",
+            "Every start of the application fails, under either guarantee: Kafka Streams knows no negative offset in a "
+            "store but -4, which says that the offset is unknown.",
+            "Rebuild the store.",
             (Repair.REBUILD,),
         ),
         FindingKind(
@@ -121,7 +130,7 @@ def _kinds() -> tuple[FindingKind, ...]:
         FindingKind(
             "global-offset-unknown",
             error,
-            "a global store says that its offset is unknown (-4)",
+            "a global store says that its offset is unknown (-4), or another negative one",
             "Every start of the application fails: Kafka Streams seeks to the offset, which must not be negative.",
             "Rebuild the global store.",
             (Repair.REBUILD,),

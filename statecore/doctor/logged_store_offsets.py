@@ -14,7 +14,7 @@ from pathlib import Path
 from statecore.doctor.inspection import Inspection, StoreView
 from statecore.errors import StatecoreError
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
-from statecore.formats.offsets import OFFSET_UNKNOWN, next_offset
+from statecore.formats.offsets import next_offset
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.formats.segments import Segmentation
 from statecore.formats.task_id import TaskId
@@ -95,7 +95,7 @@ class LoggedStoreOffsets:
         return {
             partition: next_offset(offset, is_global=self.is_global)
             for partition, offset in sorted(self.offsets.items())
-            if offset != OFFSET_UNKNOWN
+            if offset >= 0
         }
 
     @property

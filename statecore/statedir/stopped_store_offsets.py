@@ -24,7 +24,6 @@ from statecore.errors import NotFound
 from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.position import Position, merge_position, offsets_of_position, position_of_offsets
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
@@ -80,8 +79,8 @@ def read_stopped_store_offsets(place: StorePlace, changelogs: Iterable[str], kin
 
 
 def are_known(offsets: Mapping[TopicPartition, int]) -> bool:
-    """Whether the offsets are known: there are some, and none is -4."""
-    return bool(offsets) and OFFSET_UNKNOWN not in offsets.values()
+    """Whether the offsets are known: there are some, and none is negative, as -4."""
+    return bool(offsets) and min(offsets.values()) >= 0
 
 
 def _segments(place: StorePlace) -> tuple[Segment, ...]:

@@ -251,6 +251,8 @@ def _of_bookkeeping() -> dict[str, Damage]:
         "offset-unknown": Damage(_to_database(_offset(lambda _: _UNKNOWN)), ("offset-unknown",)),
         "offset-unknown-of-versions": Damage(_to_database(_offset(lambda _: _UNKNOWN), VERSIONS), ("offset-unknown",)),
         "offset-missing": Damage(_to_database(_offset(lambda _: None)), ("offset-missing",)),
+        "offset-before-first": Damage(_to_database(_offset(lambda _: -1)), ("offset-unknown",)),
+        "offset-invalid": Damage(_to_database(_offset(lambda _: -7)), ("offset-invalid",)),
     }
     under_exactly_once = {
         f"{name}-exactly-once": Damage(one.inflict, one.findings, EXACTLY_ONCE) for name, one in plain.items()
@@ -286,6 +288,7 @@ def _of_bookkeeping() -> dict[str, Damage]:
         "global-offset-unknown": Damage(
             in_global(_offset(lambda _: _UNKNOWN)), ("global-offset-unknown",), task="global"
         ),
+        "global-offset-negative": Damage(in_global(_offset(lambda _: -1)), ("global-offset-unknown",), task="global"),
         "global-status-open": Damage(
             in_global(lambda path: set_status(path, 1)), ("global-store-not-closed",), EXACTLY_ONCE, task="global"
         ),

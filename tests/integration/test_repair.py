@@ -277,6 +277,7 @@ CASES = (
     Case("current-missing", EOS, "0_3", STAMPED, _no_current_and_log, WIPED),
     Case("half-migrated", EOS, "0_4", PLAIN, _half_migrated, WIPED, 0, True, ("older-release",)),
     Case("column-family-missing", EOS, "0_5", STAMPED, _no_family, LIES, also=("rows-differ",)),
+    Case("offset-invalid", EOS, "0_5", PLAIN, _offset(-7), FAILS),
     Case("store-absent", EOS, "0_6", STAMPED, _to_database(shutil.rmtree), WIPED),
     Case("offset-missing", EOS, "2_0", BUFFER, _store_checkpoint_gone, WIPED),
     Case("segment-missing", EOS, IDLE, SPARSE_STORE, _without_segment, WIPED),

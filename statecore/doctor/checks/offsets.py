@@ -14,6 +14,9 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.words import shortened_list
 
+_BEFORE_FIRST = -1
+"""An offset from which a start reads the changelog from 0; Kafka Streams does not write it."""
+
 _CLOSE_STANDBY = (
     "This is a copy of statecore standby, whose process died: run statecore standby --once with this directory, which "
     "follows the changelog to its end and closes the store."
@@ -135,16 +138,21 @@ def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
 
 
 def _unknown(store: StoreView, context: CheckContext) -> list[Finding]:
-    if not store.logged or OFFSET_UNKNOWN not in store.offsets.values():
+    at = {partition: offset for partition, offset in store.offsets.items() if offset < 0}
+    if not store.logged or not at:
         return []
-    at = [partition for partition, offset in store.offsets.items() if offset == OFFSET_UNKNOWN]
+    lowest, partitions = min(at.values()), [*map(str, at)]
     if store.task == GLOBAL:
-        what = "has the offset -4: a global store with it fails every start"
+        what = f"has the offset {lowest}: a global store with it fails every start"
         severity = Severity.ERROR
         return [
-            store_finding(
-                store, "global-offset-unknown", severity, what, repair=Repair.REBUILD, partitions=[*map(str, at)]
-            )
+            store_finding(store, "global-offset-unknown", severity, what, repair=Repair.REBUILD, partitions=partitions)
+        ]
+    invalid = [offset for offset in at.values() if offset not in (OFFSET_UNKNOWN, _BEFORE_FIRST)]
+    if invalid and not store.in_use:
+        what = f"has the offset {min(invalid)}, which no changelog has: every start of the application fails"
+        return [
+            store_finding(store, "offset-invalid", Severity.ERROR, what, repair=Repair.REBUILD, partitions=partitions)
         ]
     if not store.rows or store.in_use:
         return []
@@ -152,13 +160,13 @@ def _unknown(store: StoreView, context: CheckContext) -> list[Finding]:
         return []  # its task is wiped for that (store-not-closed), with rows and offset
     if store.kind.is_versioned:
         what = (
-            "has rows and the offset -4: Kafka Streams replays its changelog over them, which changes them and, "
-            "with some histories, fails: restore it"
+            f"has rows and the offset {lowest}: Kafka Streams replays its changelog over them, which changes them "
+            "and, with some histories, fails: restore it"
         )
         return [store_finding(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, damage=True)]
     what = (
-        "has rows and the offset -4: Kafka Streams restores it from the start over them, and keys whose deletes the "
-        "changelog no longer has survive"
+        f"has rows and the offset {lowest}: Kafka Streams restores it from the start over them, and keys whose deletes "
+        "the changelog no longer has survive"
     )
     return [store_finding(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Capacity, Corrupted, Invalid, Reason, Retryable, StatecoreError
-from statecore.formats.offsets import OFFSET_UNKNOWN, next_offset
+from statecore.formats.offsets import next_offset
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
@@ -87,8 +87,9 @@ class DirectoryBases:
         self._refuse_overruled(task, store, offsets)
         if not offsets:
             raise Corrupted("it has no offset", code="store-offset-missing", action="")
-        if OFFSET_UNKNOWN in offsets.values():
-            # Its changelog was empty when it was closed: it has no rows, so no delete can be missing.
+        if min(offsets.values()) < 0:
+            # -4: its changelog was empty when it was closed; it has no rows, so no delete can be missing. Of another
+            # negative offset, which Kafka Streams does not write, the rows are not used either.
             return Base(DIRECTORY, {part: BaseEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
         is_global = task == GLOBAL
         starts = {part: next_offset(offset, is_global=is_global) for part, offset in offsets.items()}

@@ -21,7 +21,7 @@ from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.case_selection import one_of
 from tests.harness.damage_cases import WINDOWS
-from tests.harness.damage_functions import segments_of
+from tests.harness.damage_functions import drop_family, segments_of
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.doctor.diagnosing import (
     ALOS,
@@ -86,6 +86,38 @@ def test_a_global_store_without_an_offset_of_one_partition(tmp_path, rows, sever
     assert (one.repair, one.evidence["partitions"]) == (Repair.REBUILD, ["prices-0", "prices-1"])
     checkpoint(tmp_path, ("prices", 0, 0), ("prices", 1, 7), ("prices", 2, 9), task="global")
     assert "offset-missing" not in codes(tmp_path, guarantee=EOS)
+
+
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+@pytest.mark.parametrize(
+    ("offset", "rows", "found"),
+    [
+        (-4, 3, {"offset-unknown": LOSS}),
+        (-1, 3, {"offset-unknown": LOSS}),
+        (-1, 0, {}),
+        (-2, 3, {"offset-invalid": ERROR}),
+        (-7, 0, {"offset-invalid": ERROR}),
+    ],
+)
+def test_a_negative_offset(tmp_path, offset, rows, found, guarantee):
+    """Kafka Streams 4.4.0 starts with -4 and -1, and fails with every other one."""
+    plain(tmp_path, offset=offset, rows=rows)
+    assert codes(tmp_path, guarantee=guarantee) == found
+
+
+@pytest.mark.parametrize("offset", [-1, -4, -7])
+def test_a_negative_offset_in_a_global_store(tmp_path, offset):
+    write_database(tmp_path / "app/global/rocksdb/g", {"default": [], "offsets": offsets("prices", 0, offset)})
+    assert codes(tmp_path, guarantee=EOS) == {"global-offset-unknown": ERROR}
+
+
+@pytest.mark.parametrize("offset", [-1, -7])
+def test_a_negative_offset_in_checkpoint_counts_as_none(tmp_path, offset):
+    plain(tmp_path)
+    checkpoint(tmp_path, ("app-s-changelog", 0, offset))
+    assert codes(tmp_path, guarantee=EOS) == {}, "the store's own counts"
+    drop_family(tmp_path / "app/0_0/rocksdb/s", "offsets")
+    assert codes(tmp_path, guarantee=EOS) == {"older-release": ERROR}
 
 
 def test_a_store_that_was_not_closed_is_worse_under_exactly_once(tmp_path):

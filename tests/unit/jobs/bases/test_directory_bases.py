@@ -19,7 +19,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.golden.directories import unpacked
 from tests.harness.damage_cases import EXACTLY_ONCE, STAMPED
-from tests.harness.damage_functions import TASK, cut_manifest, database_of
+from tests.harness.damage_functions import TASK, change_offsets, cut_manifest, database_of
 
 PLAIN = TopicPartition("orders-plain-changelog", 0)
 CLICKS = TopicPartition("orders-clicks-changelog", 0)
@@ -101,8 +101,11 @@ def test_a_global_store_records_the_next_offset_of_every_partition(application: 
     assert {part: end.end for part, end in base.ends.items()} == {names[0]: 7, names[1]: 0}
 
 
-def test_a_store_whose_changelog_was_empty_is_a_base_without_databases(application: Application) -> None:
-    application.plain(OFFSET_UNKNOWN)
+@pytest.mark.parametrize("offset", [OFFSET_UNKNOWN, -1, -7])
+def test_a_store_whose_offset_is_negative_is_a_base_without_databases(application: Application, offset: int) -> None:
+    """-4 says that the changelog was empty; what rows have another one, nobody knows."""
+    application.plain(5)
+    change_offsets(application.path / "0_0/rocksdb/plain", lambda _: offset)
     base = application.base()
     assert base.ends[PLAIN].end == 0
     assert not base.bases
