@@ -122,6 +122,18 @@ class CheckContext:
             task_file=counted(self.entries_of(store, task.checkpoint)),
         )
 
+    def has_older_segments(self, store: StoreView, task: TaskView) -> bool:
+        """Whether some segments keep an offset, and others have rows and no place for one.
+
+        Kafka Streams goes by those that have one. With an offset in ``.checkpoint`` it gives that to all of them.
+        """
+        older = any(one.rows and not one.has_offsets_family for one in store.readable)
+        return (
+            older
+            and any(one.offsets for one in store.readable)
+            and not self.adopts_checkpoint_offset(store, task.checkpoint)
+        )
+
     def adopts_checkpoint_offset(self, store: StoreView, file: OffsetFileContent) -> bool:
         """Whether 4.3 or later reads the offset of a store without one from the task's ``.checkpoint``."""
         return bool(migrated(self.entries_of(store, file)))

@@ -18,7 +18,8 @@ def check_releases(store: StoreView, task: TaskView, context: CheckContext) -> l
     found = _cannot_open(store, context)
     if store.logged and not store.in_use and store.readable:
         if context.release.offsets_inside and any(not one.has_offsets_family for one in store.readable):
-            found.append(_older(store, task, context))
+            if not context.has_older_segments(store, task):  # else its segments disagree
+                found.append(_older(store, task, context))
         elif not context.release.offsets_inside and store.keeps_offsets_inside is False:
             found += _offset_files(store, task, context)
     return found
@@ -30,7 +31,7 @@ def check_half_migrated(task: TaskView, stores: Sequence[StoreView], context: Ch
     if any(store.in_use for store in readable):
         return []
     inside = [store for store in readable if all(one.has_offsets_family for one in store.readable)]
-    older = [store for store in readable if store not in inside]
+    older = [store for store in readable if store not in inside and not _is_opened(store, task, context)]
     mixed = [store for store in older if any(one.has_offsets_family for one in store.readable)]
     if not older or not (inside or mixed):
         return []
@@ -47,6 +48,11 @@ def check_half_migrated(task: TaskView, stores: Sequence[StoreView], context: Ch
     }
     severity = Severity.WARNING if have_offsets and context.release.offsets_inside else Severity.ERROR
     return [Finding("half-migrated", what, severity, task.task, evidence=evidence)]
+
+
+def _is_opened(store: StoreView, task: TaskView, context: CheckContext) -> bool:
+    """Whether the release takes a store with segments of two releases for whole; its segments disagree then."""
+    return context.release.offsets_inside and context.has_older_segments(store, task)
 
 
 def _older(store: StoreView, task: TaskView, context: CheckContext) -> Finding:

@@ -28,7 +28,7 @@ def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> l
     found = [_stray(store, context)] if store.strays else []
     # A grace buffer has one segment, and its offset in a file.
     if store.kind.manages_offsets:
-        found += [*_disagreeing(store, context), *_misplaced(store)]
+        found += [*_disagreeing(store, task, context), *_misplaced(store)]
     return found
 
 
@@ -67,16 +67,18 @@ def _without_segments(store: StoreView, task: TaskView, context: CheckContext) -
     return [store_finding(store, "segment-missing", severity, what, repair=Repair.CREATE_SEGMENT)]
 
 
-def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
+def _disagreeing(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Segments with different offsets: Kafka Streams uses the newest, and older segments miss updates.
 
     A segment that was never flushed has no offset. That is harmless if nothing was flushed since the last close,
     because the others then share one offset, and all later records are restored. Transactional stores have no status to
     show that, but a close flushes every segment: if one has no offset, whatever was flushed since the others were
-    opened was flushed before a kill.
+    opened was flushed before a kill. A segment with rows and without the family is an older release's, put there by
+    hand: nothing says which records it has.
     """
     found = []
     flushed_since = any(one.offsets and _is_flushed_since_close(one, context) for one in store.databases)
+    has_older = context.has_older_segments(store, task)
     own = TaskId.parse(store.task).partition  # offsets of other partitions are another finding
     partitions = {part for one in store.databases for part in one.offsets if own in (None, part.partition)}
     for partition in sorted(partitions):
@@ -86,9 +88,9 @@ def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
             offset = one.offsets.get(partition)
             if offset is not None and offset != OFFSET_UNKNOWN:
                 at.setdefault(offset, []).append(one.name)
-            elif own is not None and one.offsets:
+            elif offset is not None or one.broken or (own is not None and one.offsets):
                 continue
-            elif offset is None and not one.broken and one.has_offsets_family and flushed_since:
+            elif flushed_since if one.has_offsets_family else has_older and one.rows:
                 lacking.append(one.name)
         if len(at) < 2 and not (at and lacking):
             continue
@@ -109,7 +111,9 @@ def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
                 f"its segments disagree about {partition}: {text}; Kafka Streams uses the newest segment's offset, so "
                 + then,
                 partition=partition,
-                repair=Repair.LOWER_OFFSETS if context.is_at_least_once and not lacking else Repair.REBUILD,
+                repair=Repair.LOWER_OFFSETS
+                if context.is_at_least_once and not lacking and min(at) >= 0
+                else Repair.REBUILD,
                 offsets={str(offset): names for offset, names in sorted(at.items())},
                 without=lacking,
             )

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import RELEASES
-from tests.harness.damage_functions import edited
-from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, LOSS, NOTE, codes, diagnose, unpacked, window
+from tests.harness.damage_functions import drop_family, edited, segments_of
+from tests.unit.doctor.diagnosing import (
+    ALOS,
+    EOS,
+    ERROR,
+    LOSS,
+    NOTE,
+    WARNING,
+    checkpoint,
+    codes,
+    diagnose,
+    plain,
+    unpacked,
+    window,
+)
+from tests.unit.doctor.stored import write_database
 
 
 def test_segments_that_disagree(tmp_path):
@@ -51,3 +67,26 @@ def test_a_store_without_a_segment_is_harmless_to_older_releases(tmp_path):
     (tmp_path / application / "0_1/w").mkdir()
     assert codes(tmp_path, application, guarantee=EOS)["segment-missing"] is ERROR
     assert codes(tmp_path, application, guarantee=EOS, release=RELEASES["4.2"]) == {}
+
+
+@pytest.mark.parametrize("which", [0, -1])
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+def test_a_segment_of_an_older_release_among_others_is_taken_for_whole(tmp_path, which, guarantee):
+    """Kafka Streams 4.4.0 restores nothing of such a store, wipes nothing, and answers with all rows."""
+    window(tmp_path, {600_000: (150, 0, 2), 900_000: (150, 0, 2), 1_200_000: (150, 0, 2)})
+    plain(tmp_path)
+    older = segments_of(tmp_path / "app", "w")[which]
+    drop_family(older, "offsets")
+    (one,) = diagnose(tmp_path, guarantee=guarantee).findings
+    assert (one.code, one.severity, one.repair, one.store) == ("segments-disagree", LOSS, Repair.REBUILD, "w")
+    assert one.evidence["without"] == [older.name]
+    with_file = checkpoint(tmp_path, ("app-w-changelog", 0, 150))
+    assert codes(tmp_path, guarantee=guarantee) == {"half-migrated": WARNING, "older-release": NOTE}
+    with_file.unlink()
+    assert {"half-migrated", "release-cannot-open"} <= codes(tmp_path, release=RELEASES["4.2"]).keys()
+
+
+def test_a_segment_whose_creation_was_interrupted_before_its_families_is_no_older_one(tmp_path):
+    window(tmp_path, {600_000: (150, 0, 2), 900_000: (150, 0, 2)})
+    write_database(tmp_path / "app/0_0/w/w.1200000", {"default": []})
+    assert codes(tmp_path, guarantee=EOS) == {}
