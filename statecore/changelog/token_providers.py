@@ -35,6 +35,7 @@ _ENDPOINT = f"{_PREFIX}token_endpoint_url"
 _ID, _SECRET = f"{_PREFIX}client_credentials_client_id", f"{_PREFIX}client_credentials_client_secret"
 _SCOPE = f"{_PREFIX}scope"
 _URLENCODED = f"{_PREFIX}header_urlencode"
+_EXTENSIONS = f"{_PREFIX}extensions"
 _PROVIDER = "sasl_oauth_token_provider"
 _LATER = (408, 425, 429)  # HTTP statuses of an endpoint that is there and asks for patience
 _LATER_CODES = ("server_error", "slow_down", "temporarily_unavailable", "too_many_requests")
@@ -42,6 +43,7 @@ _WRONG_URL = (404, 405, 410)
 _USED_SHARE = 0.8
 _SECONDS = 300.0  # of a token whose life its endpoint does not state
 _TIMEOUT = 20.0
+_EXTENSION = re.compile(r"([A-Za-z]+)=([!-~ \t\r\n]+)")  # RFC 7628, 3.1: another byte would end the message
 _MSK = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 
 
@@ -60,11 +62,15 @@ def with_token_provider(kafka: Mapping[str, Any], bootstrap_servers: str) -> dic
 
 
 class CachedTokens(AbstractTokenProvider):
-    """Keeps a token while it is valid; ``request`` returns one and when it expires (``time.time()``)."""
+    """Keeps a token while it is valid; ``request`` returns one and when it expires (``time.time()``).
 
-    def __init__(self, request: Callable[[], tuple[str, float]]) -> None:
+    Args:
+        extensions: SASL extensions that are sent with each token.
+    """
+
+    def __init__(self, request: Callable[[], tuple[str, float]], extensions: Mapping[str, str] = {}) -> None:
         super().__init__()
-        self._request = request
+        self._request, self._extensions = request, dict(extensions)
         self._token, self._until = "", 0.0
         self._one_at_a_time = threading.Lock()
 
@@ -75,6 +81,9 @@ class CachedTokens(AbstractTokenProvider):
                 self._token, expires = self._request()
                 self._until = now + _USED_SHARE * (expires - now)
             return self._token
+
+    def extensions(self) -> dict[str, str]:
+        return dict(self._extensions)
 
     def forget(self) -> None:
         """Request another token at the next connection."""
@@ -130,8 +139,24 @@ def _of_endpoint(kafka: Mapping[str, Any]) -> Any:
             "Give the https URL of the token endpoint.",
             _ENDPOINT,
         )
+    extensions = _extensions(str(kafka.get(_EXTENSIONS) or ""))
     require("oauth")
-    return CachedTokens(lambda: _client_credentials(kafka))
+    return CachedTokens(lambda: _client_credentials(kafka), extensions)
+
+
+def _extensions(text: str) -> dict[str, str]:
+    """SASL extensions, written as librdkafka's setting of that name: ``logicalCluster=lkc-1,identityPoolId=pool-1``."""
+    found: dict[str, str] = {}
+    for number, part in enumerate(text.split(",") if text else (), 1):
+        extension = _EXTENSION.fullmatch(part.strip())
+        if extension is None or extension[1] == "auth" or extension[1] in found:
+            raise _invalid(
+                f"Entry {number} of {_EXTENSIONS} is no SASL extension.",  # its value may be a secret
+                "Write name=value, several with commas; a name has letters only, is not auth, and occurs once.",
+                _EXTENSIONS,
+            )
+        found[extension[1]] = extension[2]
+    return found
 
 
 def _client_credentials(kafka: Mapping[str, Any]) -> tuple[str, float]:

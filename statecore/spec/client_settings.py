@@ -30,6 +30,7 @@ CLIENT_SETTINGS = frozenset(
         "sasl_oauth_token_provider",
         "sasl_oauthbearer_client_credentials_client_id",
         "sasl_oauthbearer_client_credentials_client_secret",
+        "sasl_oauthbearer_extensions",
         "sasl_oauthbearer_header_urlencode",
         "sasl_oauthbearer_scope",
         "sasl_oauthbearer_token_endpoint_url",
@@ -46,7 +47,10 @@ CLIENT_SETTINGS = frozenset(
         "ssl_password",
     }
 )
-"""kafka-python's connection settings that can be expressed in a file, and Kafka's names for OAUTHBEARER (KIP-1139)."""
+"""kafka-python's connection settings that can be expressed in a file, and Kafka's names for OAUTHBEARER (KIP-1139).
+
+Kafka has no name for SASL extensions, which it takes from ``sasl.jaas.config``; librdkafka's is used.
+"""
 
 SECRET_SETTINGS = frozenset(
     {"sasl_oauthbearer_client_credentials_client_secret", "sasl_plain_password", "ssl_password"}

@@ -355,10 +355,17 @@ class _Translation:
         self.client |= {f"sasl_oauthbearer_{name}": value for name, value in given.items() if value}
         if (self._get(f"{_OAUTH}header.urlencode") or "").strip().lower() == "true":
             self.client["sasl_oauthbearer_header_urlencode"] = "true"
+        extensions = {name: value for name, value in options.items() if name.startswith("extension_")}
+        sent = [name for name, value in extensions.items() if "," not in value]
+        if sent:
+            self.client["sasl_oauthbearer_extensions"] = ",".join(
+                f"{name.removeprefix('extension_')}={extensions[name]}" for name in sent
+            )
         self._left_out += [
-            f"{name} of sasl.jaas.config is left out; a token provider can send it (sasl_oauth_token_provider)"
-            for name in options
-            if name.startswith("extension_")
+            f"{name} of sasl.jaas.config has a comma and is left out; a token provider can send it "
+            "(sasl_oauth_token_provider)"
+            for name in extensions
+            if name not in sent
         ]
         self._secret("sasl_oauthbearer_client_credentials_client_secret", secret, CLIENT_SECRET_VARIABLE)
 

@@ -304,10 +304,12 @@ class ScriptedBrokers:
         return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
 
     def _saslhandshake(self, request: Any) -> Any:
-        return SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
+        return SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN", "OAUTHBEARER"])
 
     def _saslauthenticate(self, request: Any) -> Any:
-        right = self.password is not None and tuple(request.auth_bytes.decode().split("\0")[1:]) == self.password
+        said = request.auth_bytes.decode()
+        right = self.password is not None and tuple(said.split("\0")[1:]) == self.password
+        right |= said.startswith("n,,\x01auth=Bearer ")  # any token is
         return SaslAuthenticateResponse(
             error_code=0 if right else 58,
             error_message=None if right else "Authentication failed",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from statecore.changelog.client import connection_settings
 from statecore.changelog.cluster import Cluster
@@ -16,6 +17,8 @@ from tests.harness.broker import free_ports
 from tests.harness.certificates import Authority
 from tests.harness.raising import raises
 from tests.harness.token_endpoint import SECRET, TokenEndpoint
+from tests.unit.changelog.conftest import Connect
+from tests.unit.changelog.scripted import ScriptedBrokers
 
 PROVIDER = "sasl_oauth_token_provider"
 SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
@@ -122,6 +125,23 @@ def test_a_client_s_secret_is_encoded_only_on_request(
     with raises(Invalid, "token-refused"):
         provider(endpoint, **settings, sasl_oauthbearer_header_urlencode=encoded).token()
     assert base64.b64decode(endpoint.authorizations[0].partition(" ")[2]).decode() == expected
+
+
+def test_a_broker_gets_the_extensions_with_each_token(
+    endpoint: TokenEndpoint, brokers: ScriptedBrokers, connect: Connect
+) -> None:
+    settings = endpoint.settings(sasl_oauthbearer_extensions="logicalCluster=lkc-1, identityPoolId=pool-a b=")
+    assert connect(brokers, security_protocol="SASL_PLAINTEXT", **settings).list_topics() == []
+    prefix, token, *extensions = brokers.asked(SaslAuthenticateRequest)[0].auth_bytes.split(b"\x01")
+    assert (prefix, token.partition(b" ")[0]) == (b"n,,", b"auth=Bearer")
+    assert extensions == [b"logicalCluster=lkc-1", b"identityPoolId=pool-a b=", b"", b""]
+
+
+@pytest.mark.parametrize("wrong", ["lkc-1", "a=1,", "auth=x", "a=1,a=2", "a_b=1", "a=\x01b=2", "a="])
+def test_what_is_no_extension_is_refused_and_not_shown(endpoint: TokenEndpoint, wrong: str) -> None:
+    with raises(Invalid, "kafka-settings-invalid", settings=["sasl_oauthbearer_extensions"]) as caught:
+        provider(endpoint, sasl_oauthbearer_extensions=wrong)
+    assert wrong not in caught.value.what
 
 
 def test_an_endpoint_without_tls_gets_no_secret(endpoint: TokenEndpoint) -> None:

@@ -150,6 +150,13 @@ def test_client_credentials_are_translated_and_the_secret_is_apart(client):
     assert expanded["sasl_oauthbearer_client_credentials_client_secret"] == "s;1"
 
 
+def test_sasl_extensions_are_translated_but_for_those_that_cannot_be_written_in_a_list():
+    jaas = 'Module required clientId="app" clientSecret="s" extension_logicalCluster="lkc-1" extension_b="x=y" '
+    found = translate({**ENDPOINT, "sasl.jaas.config": f'{jaas} extension_c="1,2";'}, "x")
+    assert found.client["sasl_oauthbearer_extensions"] == "logicalCluster=lkc-1,b=x=y"
+    assert [remark.split()[0] for remark in found.remarks if "extension_" in remark] == ["extension_c"]
+
+
 @pytest.mark.parametrize(
     "iam",
     [
