@@ -15,6 +15,9 @@ from statecore.airflow.ui.pages import protected_app, render
 OPERATORS = ("StatecoreSparkOperator", "StatecoreCheckpointOperator", "StatecoreDirectoryChangeOperator")
 """Class names of the operators whose tasks are shown; not imported, because the API server has no Spark."""
 
+APPROVALS = ("DirectoryChangeApproval", "CollectionApproval")
+"""Class names of those that wait for a person; shown as well, because nothing else happens in their run meanwhile."""
+
 TITLE = "Statecore progress"
 """Name of the page, of the tab of a run, and of the entry in the menu *Browse*."""
 
@@ -24,4 +27,4 @@ app = protected_app(TITLE)
 @app.get("/", response_class=HTMLResponse)
 def page() -> HTMLResponse:
     """The page for the run in its address (``?dag_id=…&run_id=…``), without one for all running jobs."""
-    return render("progress.html", title=TITLE, operators=OPERATORS, progress_key=PROGRESS_KEY)
+    return render("progress.html", title=TITLE, operators=OPERATORS, approvals=APPROVALS, progress_key=PROGRESS_KEY)

@@ -1,6 +1,8 @@
 "use strict";
 const API = new URL("../api/v2/", location.href);
-const OPERATORS = {{ operators | tojson }}.map((name) => `operator=${name}`).join("&");
+const APPROVALS = new Set({{ approvals | tojson }});
+const OPERATORS = [...{{ operators | tojson }}, ...APPROVALS].map((name) => `operator=${name}`).join("&");
+const OPEN = ["running", "awaiting_input", "deferred"].map((name) => `state=${name}`).join("&");
 const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const query = new URLSearchParams(location.search);
 const run = query.get("run_id"), dag = query.get("dag_id");
@@ -19,7 +21,7 @@ async function get(path) {
 
 async function tasks() {
   const where = `dags/${encodeURIComponent(dag || "~")}/dagRuns/${encodeURIComponent(run || "~")}/taskInstances`;
-  const which = `${OPERATORS}&limit=100${run ? "" : "&state=running"}`;
+  const which = `${OPERATORS}&limit=100${run ? "" : `&${OPEN}`}`;
   const found = [];
   for (let total = 1; found.length < total;) {
     const page = await get(`${where}?${which}&offset=${found.length}`);
@@ -31,7 +33,7 @@ async function tasks() {
 }
 
 async function progressOf(task) {
-  if (task.state === null) return null;
+  if (task.state === null || APPROVALS.has(task.operator)) return null;
   const name = [task.dag_id, task.dag_run_id, task.task_id, task.map_index, task.try_number, task.state].join("\n");
   if (ended.has(name)) return ended.get(name);
   const path = `dags/${encodeURIComponent(task.dag_id)}/dagRuns/${encodeURIComponent(task.dag_run_id)}/taskInstances/`
@@ -81,7 +83,17 @@ function nameOf(task) {
   return names.get(key) || `[${task.map_index}]`;
 }
 
+function waitsForApproval(task) {
+  return APPROVALS.has(task.operator) && ["awaiting_input", "deferred"].includes(task.state);
+}
+
+function approvalPath(task) {
+  const [dag, run, name] = [task.dag_id, task.dag_run_id, task.task_id].map(encodeURIComponent);
+  return `dags/${dag}/runs/${run}/tasks/${name}/required_actions`;
+}
+
 function stateOf(task) {
+  if (waitsForApproval(task)) return "waits for approval";
   if (task.state === "up_for_retry") return `try ${task.try_number} failed, the next one waits`;
   const again = task.try_number > 1 ? `, try ${task.try_number}` : "";
   return `${(task.state || "waiting").replaceAll("_", " ")}${again}`;
@@ -98,7 +110,14 @@ function show(task, progress) {
   const name = nameOf(task);
   cell(row, name);
   cell(row, run ? task.task_id : `${task.task_id} (${task.dag_id})`);
-  cell(row, stateOf(task), `state ${task.state}`);
+  const state = cell(row, waitsForApproval(task) ? "" : stateOf(task), `state ${task.state}`);
+  if (waitsForApproval(task)) {
+    const link = document.createElement("a");
+    link.href = new URL(`../${approvalPath(task)}`, location.href);
+    link.dataset.airflow = "";
+    link.textContent = stateOf(task);
+    state.append(link);
+  }
   const open = progress && task.state === "running";
   cell(row, progress ? progress.phase : "");
   const done = cell(row, "");
@@ -113,8 +132,19 @@ function show(task, progress) {
   cell(row, open && progress.rate ? `${number(progress.rate)}/s` : "", "n");
   cell(row, open && progress.left !== null && progress.left !== undefined ? time(progress.left) : "", "n");
   cell(row, open ? time((progress.seconds || 0) + progress.since) : "", "n");
-  const all = task.state === "running" && task.start_date ? since(task.start_date) : task.duration;
+  const all = (task.state === "running" || waitsForApproval(task)) && task.start_date ? since(task.start_date) : task.duration;
   cell(row, all === null || all === undefined ? "" : time(all), "n");
+}
+
+function summary(list) {
+  const jobs = list.filter((task) => !APPROVALS.has(task.operator));
+  const waiting = list.filter(waitsForApproval).length, left = jobs.filter((task) => !ENDED.has(task.state)).length;
+  const count = `${jobs.length} ${jobs.length === 1 ? "job" : "jobs"}`;
+  const found = [];
+  if (jobs.length) found.push(run ? `${count}, ${left} not ended` : `${count} running`);
+  else found.push(run ? "This run has no statecore job yet" : "No statecore job is running");
+  if (waiting) found.push(`${waiting} ${waiting === 1 ? "plan waits" : "plans wait"} for approval`);
+  return `${found.join("; ")}.`;
 }
 
 async function refresh() {
@@ -126,11 +156,8 @@ async function refresh() {
     body.replaceChildren();
     list.forEach((task, at) => show(task, progress[at]));
     body.closest("div").hidden = list.length === 0;
-    const running = list.filter((task) => !ENDED.has(task.state)).length;
-    const jobs = `${list.length} ${list.length === 1 ? "job" : "jobs"}`;
-    if (list.length) message.textContent = run ? `${jobs}, ${running} not ended` : `${jobs} running`;
-    else message.textContent = run ? "This run has no statecore job yet." : "No statecore job is running.";
-    if (run && list.length && !running) again = 15000;
+    message.textContent = summary(list);
+    if (run && list.length && list.every((task) => ENDED.has(task.state))) again = 15000;
   } catch (error) {
     message.textContent = `${error.message}; retrying.`;
     again = 10000;

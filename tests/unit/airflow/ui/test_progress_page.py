@@ -48,12 +48,16 @@ def test_the_page_runs_its_own_script_and_asks_this_airflow_alone() -> None:
 
 def test_the_page_lists_the_tasks_of_all_operators() -> None:
     from statecore.airflow.checkpoint_operator import StatecoreCheckpointOperator
+    from statecore.airflow.directory_change.approval import DirectoryChangeApproval
     from statecore.airflow.directory_change.operator import StatecoreDirectoryChangeOperator
     from statecore.airflow.operators import StatecoreSparkOperator
+    from statecore.airflow.prune import CollectionApproval
 
     _, text, _ = get("/", "viewer")
     for operator in (StatecoreSparkOperator, StatecoreCheckpointOperator, StatecoreDirectoryChangeOperator):
         assert f'"{operator.__name__}"' in text
+    for approval in (DirectoryChangeApproval, CollectionApproval):
+        assert f'"{approval.__name__}"' in text
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script")
@@ -85,7 +89,7 @@ def test_a_waiting_retry_has_its_name_and_says_that_the_try_failed() -> None:
         {**tried, "rendered_map_index": "3", "state": "up_for_retry"},
         {**tried, "rendered_map_index": "orders", "state": "running", "try_number": 2},
     ]
-    script = f"const names = new Map(); {functions}; const tasks = {json.dumps(tasks)};"
+    script = f"const names = new Map(), APPROVALS = new Set(); {functions}; const tasks = {json.dumps(tasks)};"
     script += "console.log(JSON.stringify(tasks.map((task) => [nameOf(task), stateOf(task)])))"
     done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
     assert json.loads(done.stdout) == [
@@ -93,4 +97,33 @@ def test_a_waiting_retry_has_its_name_and_says_that_the_try_failed() -> None:
         ["orders", "running"],
         ["orders", "try 1 failed, the next one waits"],
         ["orders", "running, try 2"],
+    ]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script")
+def test_a_plan_that_waits_for_approval_is_shown_with_the_way_to_the_answer() -> None:
+    _, text, _ = get("/", "viewer")
+    assert '"state=' not in text
+    assert '["running", "awaiting_input", "deferred"]' in text, "of all runs"
+    functions = text[text.index("function waitsForApproval") : text.index("function inOrder")]
+    functions += text[text.index("function summary") : text.index("async function refresh")]
+    approve: dict[str, Any] = {
+        **{"dag_id": "d", "dag_run_id": "manual__2026-01-01T00:00:00+00:00", "task_id": "approve"},
+        **{"operator": "DirectoryChangeApproval", "state": "awaiting_input", "try_number": 1},
+    }
+    planned = {**approve, "task_id": "plan", "operator": "StatecoreDirectoryChangeOperator", "state": "success"}
+    answered = {**approve, "state": "success"}
+    header = 'const APPROVALS = new Set(["DirectoryChangeApproval"]), ENDED = new Set(["success"]);'
+    script = f"{header} {functions}; const tasks = {json.dumps([approve, planned, answered])}; let run = 'r';"
+    script += (
+        "const found = [tasks.map(stateOf), approvalPath(tasks[0]), summary(tasks.slice(0, 2)), summary([tasks[2]])];"
+    )
+    script += "run = null; console.log(JSON.stringify([...found, summary(tasks.slice(0, 1))]))"
+    done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
+    assert json.loads(done.stdout) == [
+        ["waits for approval", "success", "success"],
+        "dags/d/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00/tasks/approve/required_actions",
+        "1 job, 0 not ended; 1 plan waits for approval.",
+        "This run has no statecore job yet.",
+        "No statecore job is running; 1 plan waits for approval.",
     ]
