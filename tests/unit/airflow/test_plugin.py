@@ -451,3 +451,33 @@ def test_what_airflow_says_of_an_attempt_without_an_end() -> None:
     assert list(alarms) == ["failed"], "no retry is left"
     assert "clear the failed task" in alarms["failed"]
     assert all(box == ["note", "status"] for state, (_, *box) in zip(states, shown, strict=True) if state != "failed")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="measures the page")
+@pytest.mark.parametrize("width", [1400, 1000])
+def test_no_table_is_wider_than_the_window(client: Callable[..., Any], tmp_path: Path, width: int) -> None:
+    pages, kind = tmp_path / "pages", "headers-timestamped-window"
+    large = {"kind": kind, "committed_offset": 9_876_543_210, "tail_left": 12_345, "digest": "0123456789abcdef"}
+    entries = [entry("KSTREAM-AGGREGATE-STATE-STORE-0000000003", number, 123_456_789, **large) for number in range(3)]
+    entries += [entry("clicks-per-customer-and-region", 0, 5, **{**large, "committed_offset": -4})]
+    tried = replace(
+        attempt(1, "/var/lib/kafka-streams"), request_id="restore_stores/scheduled__2026-11-30T03:00:00+00:00/restore/0"
+    )
+    write(tmp_path, 1, done(tried, *entries, notes=["Read from snapshot 20261129T010203Z-abcdef."]))
+    asked = {"name": "orders", "application": "orders", "host": "one", "state_dir": "/var/lib/kafka-streams"}
+    count = "[...document.querySelectorAll('.wide')].filter((one) => one.scrollWidth > one.clientWidth).length"
+    pages.mkdir()
+    for path in ("/", f"/instance?{urlencode(asked)}"):
+        file = pages / "page.html"
+        file.write_text(f"{client(path, 'viewer').text}<script>document.title = `wider: ${{{count}}}`</script>")
+        command = [
+            "chromium",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--window-size={width},900",
+            "--dump-dom",
+        ]
+        shown = subprocess.run([*command, file.as_uri()], capture_output=True, check=True, timeout=300).stdout.decode()
+        assert "<title>wider: 0</title>" in shown, path
