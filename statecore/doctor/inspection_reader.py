@@ -33,6 +33,7 @@ from statecore.statedir.flush_times import read_flushes
 from statecore.statedir.journal import read_journal
 from statecore.statedir.known_files import (
     KnownFile,
+    OffsetFileContent,
     foreign_files,
     is_task_file,
     known_files,
@@ -410,15 +411,19 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace], ex
     prefix = f"{CHECKPOINT_FILE}_"
     files = _files_in(path)
     wrong_types = {name: what for name in expected if (what := type_of(path / name)) not in ("", "a directory")}
+    of_stores = {place.name for place in places}
     stores = {
         name.removeprefix(prefix): read
         for name in entry_names(path)
-        if name.startswith(prefix) and not name.endswith(".tmp") and (read := read_offset_file(path / name)).exists
+        if name.startswith(prefix)
+        and not name.endswith(".tmp")
+        and name not in of_stores
+        and (read := read_offset_file(path / name)).exists
     }
     positions = {
-        place.store: read_offset_file(path / position_file(place.store))
+        place.store: _IS_A_STORE if name in of_stores else read_offset_file(path / name)
         for place in places
-        if os.path.lexists(path / position_file(place.store))
+        if os.path.lexists(path / (name := position_file(place.store)))
     }
     foreign = [name for name in files if not is_task_file(name) and name not in wrong_types]
     written_ns = _written_ns(path / CHECKPOINT_FILE)
@@ -440,6 +445,9 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace], ex
         directory.was_followed(task),
         wrong_types,
     )
+
+
+_IS_A_STORE = OffsetFileContent({}, unreadable="it is the directory of another store", is_file=False)
 
 
 def _written_ns(file: Path) -> int:

@@ -33,7 +33,7 @@ from typing import Any
 
 from statecore.errors import Invalid, NotFound
 from statecore.filesystem import read_regular
-from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT
 from statecore.spec.bootstrap_servers import parse_bootstrap_servers
@@ -359,12 +359,24 @@ def _duration(body: Node, key: str, problems: Problems) -> int | None:
 
 
 def _refuse_reserved_names(stores: list[tuple[Node, StoreSpec]], problems: Problems) -> None:
-    """Refuse a store in segments whose directory would be the one of all other stores, or the file of their offsets."""
+    """Refuse a store in segments whose directory would be the one of all other stores, or a file of their offsets."""
+    positions = {(store.subtopology, position_file(store.name)): store.name for _, store in stores if _has_file(store)}
     for node, store in stores:
+        if store.kind.is_segmented and (other := positions.get((store.subtopology, store.name))) is not None:
+            problems.add(
+                node,
+                f"a store of kind '{store.kind}' cannot be called '{store.name}' beside the store '{other}', whose "
+                "position Kafka Streams reads from a file of that name: only the application's first start succeeds",
+            )
         if store.kind.is_segmented and store.name in (PLAIN_PARENT, CHECKPOINT_FILE):
             problems.add(
                 node, f"a store of kind '{store.kind}' cannot be called '{store.name}', which its task has already"
             )
+
+
+def _has_file(store: StoreSpec) -> bool:
+    """Whether Kafka Streams looks for a file with the position of a store, as of every one in RocksDB."""
+    return store.kind.can_be_built or store.kind is StoreKind.UNKNOWN
 
 
 def _refuse_repeated_names(stores: list[tuple[Node, StoreSpec]], root: Node, problems: Problems) -> None:

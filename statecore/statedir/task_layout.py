@@ -94,12 +94,19 @@ def stores_in(task_directory: Path) -> list[StoreDirectory]:
 
 
 def _is_no_store(path: Path) -> bool:
-    """Whether a directory of a task has the name of no store: of the parent of stores, or of an offset file."""
+    """Whether a directory of a task is no store: the parent of stores, or in the place of an offset file.
+
+    Kafka Streams lets a store of windows have the name of every such file but ``.checkpoint``; its segments show it.
+    """
+    if path.name in (PLAIN_PARENT, CHECKPOINT_FILE):
+        return True
     store = path.name.removesuffix(POSITION_SUFFIX)
     is_position = store != path.name and (
         (path.parent / store).is_dir() or (path.parent / PLAIN_PARENT / store).is_dir()
     )
-    return path.name == PLAIN_PARENT or path.name.startswith(CHECKPOINT_FILE) or is_position
+    if not is_position and not path.name.startswith(f"{CHECKPOINT_FILE}_") and path.name != f"{CHECKPOINT_FILE}.tmp":
+        return False
+    return not any(segment_start(name, path.name) is not None for name in entry_names(path))
 
 
 def strays_among_segments(store: StoreDirectory) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from statecore.doctor.checks.context import CheckContext, foreign_offsets, store_finding
 from statecore.doctor.checks.missing_stores import find_missing
@@ -18,6 +19,8 @@ from statecore.statedir.checkpoint_overlay import migrated
 from statecore.statedir.flush_times import format_time
 from statecore.statedir.store_places import changelog_owner
 from statecore.words import shortened_list
+
+_RENAME = "Rename one of the two stores in the application: with both names only its first start succeeds."
 
 
 def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
@@ -49,7 +52,9 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
         if read.unreadable:  # every release reads it at a start
             what = f"has a {name} that cannot be read: {read.unreadable}"
             repair = Repair.MOVE_ASIDE if read.damaged else None
-            found.append(store_finding(store, "checkpoint-unreadable", Severity.ERROR, what, repair=repair, file=name))
+            one = store_finding(store, "checkpoint-unreadable", Severity.ERROR, what, repair=repair, file=name)
+            is_store = not read.is_file and not read.damaged
+            found.append(replace(one, own_remedy=_RENAME) if is_store else one)
         elif store.keeps_offsets_inside:
             what = "has a .position file of 4.2 or older, which is merged into its position at every start"
             found.append(

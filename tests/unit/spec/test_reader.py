@@ -148,6 +148,7 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         ("  products:", "  profile:", "the store 'profile' is declared twice (first on line 10)"),
         ("      clicks:", "      rocksdb:", "a store of kind 'timestamped-window' cannot be called 'rocksdb'"),
         ("      clicks:", "      .checkpoint:", "a store of kind 'timestamped-window' cannot be called '.checkpoint'"),
+        ("      clicks:", "      orders-by-id.position:", "cannot be called 'orders-by-id.position' beside the store 'orders-by-id', whose position"),
         ("{kind: in-memory}", "{kind: in-memory", "this is not YAML"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,26 @@ def test_a_segment_that_was_deleted_in_part_is_no_loss_only_where_it_has_expired
     (place,) = stores_in(tmp_path / "0_0")
     assert half_expired(place, SEGMENTATION) == ([half] if is_expired else [])
     assert (why_partially_deleted(place, SEGMENTATION) == "") is is_expired
+
+
+@pytest.mark.parametrize(
+    ("name", "is_store"),
+    [
+        (".checkpoint", False),
+        (".checkpoint_x", True),
+        (".checkpoint-x", True),
+        ("x.position", True),
+        ("y.position", True),
+    ],
+)
+def test_a_store_of_windows_named_as_a_file_of_offsets_is_known_by_its_segments(
+    tmp_path: Path, name: str, is_store: bool
+) -> None:
+    """Kafka Streams 4.4.0 refuses the first of these names alone."""
+    task = tmp_path / "0_0"
+    create_database(task / "rocksdb" / "x", StoreKind.KEY_VALUE, {})
+    create_database(task / name / f"{name}.60000", StoreKind.WINDOW, {})
+    assert [one.store for one in stores_in(task)] == (["x", name] if is_store else ["x"])
+    shutil.rmtree(task / name / f"{name}.60000")
+    is_named_otherwise = name in (".checkpoint-x", "y.position")
+    assert [one.store for one in stores_in(task)] == (["x", name] if is_named_otherwise else ["x"])

@@ -17,6 +17,7 @@ from tests.harness.damage_cases import BUFFER, BUFFER_TASK
 from tests.harness.damage_functions import PLAIN, write_checkpoint
 from tests.harness.filesystems import refusing
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
+from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, diagnose, plain, window
 from tests.unit.doctor.golden import examined, worse
 
 NEWEST = golden_names(moment="clean", release=NEWEST_RELEASE)
@@ -89,3 +90,21 @@ def test_the_file_that_a_start_reads_is_compared_with_a_grace_buffer(tmp_path, o
     assert [(one.code, one.evidence["file"]) for one in found] == ([(code, file)] if code else [])
     repairs = {CHECKPOINT_FILE: Repair.MOVE_ASIDE, f".checkpoint_{BUFFER}": Repair.REBUILD}
     assert [one.repair for one in found] == ([repairs[file]] if code else [])
+
+
+def test_a_store_whose_directory_is_where_another_ones_position_file_would_be(tmp_path):
+    """Kafka Streams 4.4.0 fails at every start but the first: reading the file throws."""
+    plain(tmp_path)
+    window(tmp_path, {600_000: (7, 0, 2)}, store="s.position")
+    (one,) = diagnose(tmp_path, guarantee=ALOS).findings
+    assert (one.code, one.severity, one.store, one.repair) == ("checkpoint-unreadable", ERROR, "s", None)
+    assert one.remedy.startswith("Rename one of the two stores")
+
+
+@pytest.mark.parametrize("name", [".checkpoint-s", ".checkpoint_s"])
+def test_a_store_named_as_an_offset_file_that_nobody_reads(tmp_path, name):
+    plain(tmp_path)
+    window(tmp_path, {600_000: (7, 0, 2)}, store=name)
+    found = diagnose(tmp_path, guarantee=EOS)
+    assert found.findings == ()
+    assert [view.store for view in found.stores] == ["s", name]
