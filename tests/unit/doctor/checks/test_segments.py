@@ -90,3 +90,10 @@ def test_a_segment_whose_creation_was_interrupted_before_its_families_is_no_olde
     window(tmp_path, {600_000: (150, 0, 2), 900_000: (150, 0, 2)})
     write_database(tmp_path / "app/0_0/w/w.1200000", {"default": []})
     assert codes(tmp_path, guarantee=EOS) == {}
+
+
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+def test_an_empty_segment_that_keeps_the_offset_is_what_expired_rows_leave(tmp_path, guarantee):
+    """That rows were lost instead, only the changelog tells (``rows-differ``)."""
+    window(tmp_path, {0: (150, 0, 0)})
+    assert codes(tmp_path, guarantee=guarantee) == {}
