@@ -14,7 +14,7 @@ from typing import Any
 from statecore.documents import DocumentType, Fields, plain
 from statecore.jobs.attempt import REPORT_VERSION, utc_now
 from statecore.jobs.engine.protocol import RanOn
-from statecore.repository.publication import Published
+from statecore.repository.publication import Published, Unchanged
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ class ReadReport:
         ran_on: where the tasks ran; ``master``, ``executors`` and ``hosts`` of the JSON document.
         repository: where a snapshot was published; empty if none was.
         published: that snapshot.
+        unchanged: the newest snapshot, if a checkpoint of all stores found nothing new and published nothing.
     """
 
     application_id: str
@@ -118,6 +119,7 @@ class ReadReport:
     ran_on: RanOn = field(default_factory=RanOn)
     repository: str = ""
     published: Published | None = None
+    unchanged: Unchanged | None = None
 
     @property
     def totals(self) -> dict[str, float]:

@@ -78,6 +78,18 @@ class Published:
     read_at_ms: int | None = None
 
 
+@dataclass(frozen=True)
+class Unchanged:
+    """The newest snapshot, to which a checkpoint had nothing to append.
+
+    Attributes:
+        read_at_ms: a time at which it had all records, in ms since the epoch.
+    """
+
+    snapshot: str
+    read_at_ms: int
+
+
 class Publication:
     """One publication; made when a job begins, to detect what other jobs publish while it runs."""
 

@@ -64,7 +64,13 @@ def test_nothing_is_published_where_nothing_is_new(shop: Shop) -> None:
     first = shop.checkpoint()
     again = shop.checkpoint()
     assert first.published is not None
-    assert again.published is None
+    assert (first.unchanged, again.published) == (None, None)
+    assert again.unchanged is not None
+    assert (again.unchanged.snapshot, first.published.read_at_ms) == (
+        first.published.snapshot,
+        min(first.published.read_at_ms or 0, again.unchanged.read_at_ms - 1),
+    )
+    assert shop.checkpoint(stores=("plain",)).unchanged is None, "of the others it says nothing"
     assert shop.snapshots() == [first.published.snapshot]
 
 

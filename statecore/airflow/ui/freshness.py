@@ -8,7 +8,8 @@ clock::
 
 An application that could not be checked keeps its last entry, which becomes old. A check sees no snapshot that is
 published after it, such as that of the checkpoint it has found due; until the next check the job's report tells
-(:meth:`Freshness.with_report`).
+(:meth:`Freshness.with_report`). A checkpoint that finds nothing new publishes nothing, and its report tells as well
+(:meth:`Freshness.with_unchanged`): a check does not look at the records that it finds.
 """
 
 from __future__ import annotations
@@ -71,6 +72,14 @@ class Freshness:
             snapshot=published.snapshot,
             published_at=published.published_at,
         )
+
+    def with_unchanged(self, report: ReportHead) -> Freshness:
+        """What is known with the report of a checkpoint that found nothing new, before or after this check."""
+        if self.current_ms is None or report.read_at_ms is None:
+            return self
+        if (report.repository, report.unchanged) != (self.repository, self.snapshot):
+            return self
+        return replace(self, current_ms=max(report.read_at_ms, self.current_ms))
 
     def is_late(self, now_ms: int) -> bool:
         """Whether more than two intervals have passed since the snapshot had all records."""

@@ -8,6 +8,7 @@ instance. Nothing here reads Airflow's database.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -145,14 +146,20 @@ def report_page(
 
 def last_published(index: ReportIndex, application_id: str, repository: str) -> ReportHead | None:
     """The report of the snapshot of an application that was published last in a repository; ``None`` without one."""
-    heads = (
-        head
-        for one in index.application(directory_name(application_id)).instances
-        if one.instance.application_id == application_id
-        for head in one.attempts
-        if head.succeeded and head.snapshot and head.repository == repository
-    )
+    heads = (head for head in _successes(index, application_id, repository) if head.snapshot)
     return max(heads, key=lambda head: head.published_at, default=None)
+
+
+def last_unchanged(index: ReportIndex, application_id: str, repository: str) -> ReportHead | None:
+    """The report of the last checkpoint of an application that found nothing new; ``None`` without one."""
+    heads = (head for head in _successes(index, application_id, repository) if head.unchanged)
+    return max(heads, key=lambda head: head.read_at_ms or 0, default=None)
+
+
+def _successes(index: ReportIndex, application_id: str, repository: str) -> Iterator[ReportHead]:
+    for one in index.application(directory_name(application_id)).instances:
+        if one.instance.application_id == application_id:
+            yield from (head for head in one.attempts if head.succeeded and head.repository == repository)
 
 
 _REQUEST = re.compile(r"(?P<dag>[^/]+)/(?P<run>.+)/(?P<task>[^/]+)/(?P<index>-?\d+)")

@@ -26,7 +26,14 @@ from fastapi.responses import HTMLResponse
 from statecore.airflow.settings import Settings
 from statecore.airflow.ui.freshness import Freshness, read_checks
 from statecore.airflow.ui.pages import protected_app, render
-from statecore.airflow.ui.state_view import Filter, application_page, instance_page, last_published, report_page
+from statecore.airflow.ui.state_view import (
+    Filter,
+    application_page,
+    instance_page,
+    last_published,
+    last_unchanged,
+    report_page,
+)
 from statecore.jobs.attempt import Instance, utc
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import InstanceReports, ReportIndex
@@ -110,8 +117,12 @@ def _freshness() -> Callable[[Instance], dict[str, Any] | None]:
     @cache
     def of_application(application_id: str) -> Freshness | None:
         found = checks.get(application_id)
-        published = None if found is None else last_published(_index(), application_id, found.repository)
-        return found if found is None or published is None else found.with_report(published)
+        if found is None:
+            return None
+        if (published := last_published(_index(), application_id, found.repository)) is not None:
+            found = found.with_report(published)
+        unchanged = last_unchanged(_index(), application_id, found.repository)
+        return found if unchanged is None else found.with_unchanged(unchanged)
 
     def of(instance: Instance) -> dict[str, Any] | None:
         if instance.state_dir or tick_ms is None or (found := of_application(instance.application_id)) is None:

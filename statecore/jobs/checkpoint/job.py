@@ -20,7 +20,7 @@ from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.read_report_stores import job_report
-from statecore.repository.publication import Published
+from statecore.repository.publication import Published, Unchanged
 
 
 def activity(request: CheckpointRequest) -> str:
@@ -83,7 +83,13 @@ class CheckpointJob(Job):
         """Delete the frozen plan, which a retry would resume."""
         self.home.forget(PLAN_SUFFIX)
 
-    def report(self, tails: Tails | None, notes: tuple[str, ...], published: Published | None) -> ReadReport:
+    def report(
+        self,
+        tails: Tails | None,
+        notes: tuple[str, ...],
+        published: Published | None,
+        unchanged: Unchanged | None = None,
+    ) -> ReadReport:
         """The report, in the form of a restore's. Without tails it says that nothing was to be done.
 
         Prints the warnings.
@@ -101,4 +107,5 @@ class CheckpointJob(Job):
             finished=utc_now(),
             repository=self.repository.url,
             published=published,
+            unchanged=unchanged,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from statecore.formats.integers import min_known
 from statecore.jobs.bases.base import Key
@@ -19,8 +20,8 @@ from statecore.jobs.pipeline.task_manifests import task_manifests, tasks_to_publ
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.planning.plan import PartitionPlan
 from statecore.repository.head import Origin
-from statecore.repository.manifest import ReadPosition, StoreSnapshot, TaskManifest
-from statecore.repository.publication import Publication, Published
+from statecore.repository.manifest import Manifest, ReadPosition, StoreSnapshot, TaskManifest
+from statecore.repository.publication import Publication, Published, Unchanged
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.writer import spec_hash
 
@@ -64,10 +65,22 @@ def finish_if_made(job: CheckpointJob, publication: Publication, marker: InProgr
     return None
 
 
-def publish_tails(
-    job: CheckpointJob, publication: Publication, tails: Tails
-) -> tuple[Sequence[TaskManifest], Published | None]:
-    """Publish what is new; returns the new task manifests, and the snapshot or ``None``."""
+class PublishedTails(NamedTuple):
+    """What became of tails.
+
+    Attributes:
+        manifests: the new task manifests.
+        published: ``None`` if nothing was published.
+        unchanged: then the newest snapshot, if it had all records of all its stores.
+    """
+
+    manifests: Sequence[TaskManifest]
+    published: Published | None
+    unchanged: Unchanged | None = None
+
+
+def publish_tails(job: CheckpointJob, publication: Publication, tails: Tails) -> PublishedTails:
+    """Publish what is new."""
     request, spec, planned = job.request, job.spec, tails.planned
     is_whole = not request.stores and not request.partitions
     changes = changed_tasks(
@@ -76,7 +89,7 @@ def publish_tails(
     if not changes.tasks:
         why = reason_to_confirm(publication.newest, changes.read_positions, planned.delete_retention_ms)
         if why is None:
-            return (), None
+            return PublishedTails((), None, _unchanged(publication.newest, changes))
     with job.phase("publish"):
         job.progress.phase("publish")
         manifests = task_manifests(
@@ -97,7 +110,14 @@ def publish_tails(
             checks_blobs_hourly=True,
         )
         job.progress.done("" if published is None else published.snapshot)
-    return manifests, published
+    return PublishedTails(manifests, published)
+
+
+def _unchanged(newest: Manifest | None, changes: ChangedTasks) -> Unchanged | None:
+    if newest is None or any(one.task not in changes.read_positions for one in newest.task_manifests):
+        return None
+    times = {position.at_ms for position in changes.read_positions.values()}
+    return Unchanged(newest.snapshot, min(times)) if times else None
 
 
 def rebased(

@@ -82,11 +82,11 @@ def _advance(job: CheckpointJob) -> ReadReport:
             job.progress.done()
         job.faults.reach("checkpoint.after-plan")
         tails = read_sound_tails(job, publication, planned)
-        manifests, published = publish_tails(job, publication, tails)
+        manifests, published, unchanged = publish_tails(job, publication, tails)
         job.forget_plan()
         job.faults.reach("checkpoint.after-publication")
         if published is None:
-            return job.report(tails, tails.notes, None)
+            return job.report(tails, tails.notes, None, unchanged)
         compacted = compact_after(job, publication, manifests)
         if publication.newest is not None and _day(published.created_at) != _day(publication.newest.created_at):
             job.home.sweep()  # once a day, because listing costs as much as writing

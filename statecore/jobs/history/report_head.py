@@ -47,6 +47,7 @@ class ReportHead:
         snapshot: its id; empty likewise.
         published_at: when it was published; empty likewise.
         read_at_ms: a time at which it had all records, in ms since the epoch; ``None`` where unknown.
+        unchanged: id of the newest snapshot, of which ``read_at_ms`` is then, if a checkpoint found nothing new.
         error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` if it had reached one.
     """
 
@@ -65,6 +66,7 @@ class ReportHead:
     snapshot: str = ""
     published_at: str = ""
     read_at_ms: int | None = None
+    unchanged: str = ""
     error: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -154,6 +156,8 @@ def read_head(document: Mapping[str, Any]) -> ReportHead:
         if "stores" not in document:
             return ReportHead(attempt, ReportOutcome.BEGUN, "")
         stores, published = document["stores"], document.get("published") or {}
+        unchanged = document.get("unchanged") or {}
+        read_at_ms = (published or unchanged).get("read_at_ms")
         repository = str(document.get("repository") or "")
         done = ReportOutcome.RESTORED
         if repository and not attempt.state_dir:
@@ -173,7 +177,8 @@ def read_head(document: Mapping[str, Any]) -> ReportHead:
             repository=repository,
             snapshot=str(published.get("snapshot") or ""),
             published_at=str(published.get("created_at") or ""),
-            read_at_ms=None if published.get("read_at_ms") is None else int(published["read_at_ms"]),
+            read_at_ms=None if read_at_ms is None else int(read_at_ms),
+            unchanged=str(unchanged.get("snapshot") or ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise ReportError(f"This is no report: {type(cause).__name__}: {cause}.") from cause

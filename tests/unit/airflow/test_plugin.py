@@ -417,6 +417,26 @@ def test_a_report_of_before_the_check_or_of_another_repository_does_not_change_w
     assert "is late" in client("/", "viewer").text
 
 
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize(
+    ("unchanged", "repository", "late"),
+    [("s1", "file:///r", False), ("s0", "file:///r", True), ("s1", "file:///another", True), ("", "file:///r", True)],
+)
+@pytest.mark.parametrize("checked", [20, 3])
+def test_a_checkpoint_that_found_nothing_new_has_checked_its_snapshot(
+    client: Callable[..., Any], tmp_path: Path, checked: int, unchanged: str, repository: str, late: bool
+) -> None:
+    """Also where a check came later: it finds that something is new, and not what a checkpoint makes of it."""
+    checked_ago(tmp_path, checked, 150, snapshot="s1", repository="file:///r")
+    now = time.time()
+    tried = replace(attempt(1, state_dir=""), started=utc(now - 9))
+    found = {"unchanged": {"snapshot": unchanged, "read_at_ms": int((now - 8) * 1000)} if unchanged else None}
+    write(tmp_path, 1, {**done(tried, repository=repository, published=None, **found), "finished": utc(now - 7)})
+    text = client("/", "viewer").text
+    assert ("is late" in text) is late
+    assert ("8 seconds ago" in text[text.index("all records of") : text.index("a checkpoint is due every")]) is not late
+
+
 def test_without_scheduled_checkpoints_no_snapshot_is_late(client: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0)))
     checked_ago(tmp_path, 900, 900)
