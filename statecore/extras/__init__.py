@@ -18,6 +18,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "oauth": ("requests",),
     "msk": ("aws_msk_iam_sasl_signer",),
     "s3": ("boto3", "botocore"),
+    "encryption": ("cryptography",),
     "spark": ("pyspark", "py4j"),
     "airflow": ("airflow",),
     "metrics": ("opentelemetry",),

@@ -30,8 +30,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid
 from statecore.objectstore.checksum import Checksum
+from statecore.objectstore.content import Content
 
 _PART = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._=@+-]{1,249}")
 
@@ -69,10 +70,16 @@ DEFAULT_RETRIES = RetryPolicy()
 
 
 class Blobs(ABC):
-    """Blobs by name; the module lists the requirements on each method."""
+    """Blobs by name; the module lists the requirements on each method.
+
+    Attributes:
+        is_local: whether its bytes are on a file system of this machine, so that to read them costs no request.
+    """
+
+    is_local: bool = False
 
     @abstractmethod
-    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         """Store bytes, or a finished local file, under a name.
 
         A file is not changed and stays where it is; do not write to it afterwards, because a directory on the same file
@@ -82,7 +89,7 @@ class Blobs(ABC):
             Whether it was put; ``False`` if a blob of that name exists, whatever it contains.
         """
 
-    def replace(self, name: str, content: bytes | Path) -> None:
+    def replace(self, name: str, content: Content) -> None:
         """Overwrite a damaged blob, or create it.
 
         Of several concurrent calls any may be the last, so all MUST have the same bytes: only a blob named by its hash
@@ -125,16 +132,13 @@ class Blobs(ABC):
     def local_path(self, name: str) -> Path | None:
         """A local file that is the blob, to be linked or read and never written to; ``None`` if there is none."""
 
+    def checksum_of(self, name: str, content: Content, part: int) -> Checksum:  # noqa: ARG002
+        """The checksum, by parts of ``part`` bytes, that :meth:`head` gives if the blob has this content."""
+        return Checksum.of(content, part)
 
-def check_content(content: bytes | Path) -> None:
-    """Refuse a file that does not exist. Raises ``NotFound``."""
-    if isinstance(content, Path) and not content.is_file():
-        raise NotFound(
-            f"There is no file {content} to upload.",
-            code="upload-file-missing",
-            action="Create it again, then retry.",
-            path=str(content),
-        )
+    def hash_in_name(self, sha256: str) -> str:
+        """What the name of a blob has in place of the SHA-256 of its content; another text if that is secret."""
+        return sha256
 
 
 def checked_name(name: str) -> str:

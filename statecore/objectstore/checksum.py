@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 import zlib
-from pathlib import Path
 from typing import NamedTuple
+
+from statecore.objectstore.content import Content, opened
 
 _CHUNK = 1 << 20
 
@@ -23,9 +23,9 @@ class Checksum(NamedTuple):
     part: int = 0
 
     @staticmethod
-    def of(content: bytes | Path, part: int = 0) -> Checksum:
+    def of(content: Content, part: int = 0) -> Checksum:
         total, at, parts = 0, 0, bytearray()
-        with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+        with opened(content) as file:
             while piece := file.read(min(_CHUNK, part - at) if part else _CHUNK):
                 total, at = zlib.crc32(piece, total), at + len(piece)
                 if at == part:

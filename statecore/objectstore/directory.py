@@ -43,11 +43,13 @@ from statecore.filesystem import (
     sync_file,
     sync_if_readable,
 )
-from statecore.objectstore.base import Blob, Blobs, check_content, checked_name, checked_range
+from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
+from statecore.objectstore.content import Content, check_content, opened
 from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.system_errors import Cause, cause_of, permission_error, system_error
 
 _PARTIAL = "~partial"
+_CHUNK = 1 << 20
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY, errno.EISDIR, errno.ENAMETOOLONG)
 """Another blob is in the way: its name is the directory of this one, or the other way round."""
@@ -72,11 +74,13 @@ class Sharing(Enum):
 class DirectoryBlobs(Blobs):
     """Blobs below a directory, which is created with the first one."""
 
+    is_local = True
+
     def __init__(self, root: AnyPath, sharing: Sharing = Sharing.HARD_LINKS, *, temporary: bool = False) -> None:
         self._root, self._sharing, self._temporary = Path(root), sharing, temporary
         self._named: dict[Path, int] = {}  # inodes of directories whose names are synced, with those above
 
-    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         final = self._root / checked_name(name)
         with self._translated("put", name):
             check_content(content)
@@ -98,7 +102,7 @@ class DirectoryBlobs(Blobs):
             self._sync_name(final)  # also for an existing blob: its writer may not have done this yet
             return made
 
-    def replace(self, name: str, content: bytes | Path) -> None:
+    def replace(self, name: str, content: Content) -> None:
         """See :meth:`Blobs.replace`. Always copies: a hard link would share the next damage with the file."""
         final = self._root / checked_name(name)
         partial = self._root / _PARTIAL / uuid.uuid4().hex
@@ -107,10 +111,7 @@ class DirectoryBlobs(Blobs):
             make_directories(final.parent)
             make_directories(partial.parent)
             try:
-                if isinstance(content, bytes):
-                    partial.write_bytes(content)
-                else:
-                    shutil.copyfile(content, partial)
+                _write(content, partial)
                 give_to_owner(partial)
                 self._sync(partial)
                 partial.replace(final)
@@ -138,17 +139,17 @@ class DirectoryBlobs(Blobs):
                 break
         self._named.update(unsure)
 
-    def _place(self, content: bytes | Path, final: Path) -> bool:
+    def _place(self, content: Content, final: Path) -> bool:
         """Store bytes or a file as a blob; ``False`` if it exists."""
-        if isinstance(content, bytes):
-            return bool(self._write(final, lambda partial: partial.write_bytes(content)))
+        if not isinstance(content, Path):
+            return bool(self._write(final, lambda partial: _write(content, partial)))
         made = None
         if self._sharing is not Sharing.HARD_LINKS:
             made = self._write(final, lambda partial: clone(content, partial))
         if made is None and self._may_link(content, final):
             made = self._link(content, final)
         if made is None:
-            made = self._write(final, lambda partial: shutil.copyfile(content, partial))
+            made = self._write(final, lambda partial: _write(content, partial))
         return bool(made)
 
     def _may_link(self, file: Path, final: Path) -> bool:
@@ -264,6 +265,14 @@ class DirectoryBlobs(Blobs):
             action="Check the disk and the kernel log (dmesg), then run this again.",
             **where,
         )
+
+
+def _write(content: Content, path: Path) -> None:
+    if isinstance(content, Path):
+        shutil.copyfile(content, path)
+        return
+    with opened(content) as source, path.open("wb") as file:
+        shutil.copyfileobj(source, file, _CHUNK)
 
 
 _LOCKS = "~locks"

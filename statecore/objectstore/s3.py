@@ -20,12 +20,12 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from statecore.errors import NotFound, Retryable
-from statecore.objectstore.base import Blob, Blobs, check_content, checked_name, checked_range
+from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
 from statecore.objectstore.checksum import Checksum
+from statecore.objectstore.content import Content, bytes_of, check_content, size_of
 from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.s3_errors import CONFLICT, EXISTS, NO_RANGE, not_s3, status_of, was_sent_again
 from statecore.objectstore.s3_location import S3Location
@@ -48,20 +48,20 @@ class S3Blobs(S3Requests, Blobs):
         super().__init__(location, client, **options)
         self._part = part
 
-    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         key = self._location.key(checked_name(name))
         check_content(content)
-        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        size = size_of(content)
         with self._translated("put", name):
             if size > self._part and self._is_there(key):  # saves the upload
                 return False
             token = uuid.uuid4().hex
             return self._put(name, key, token, lambda: self._send(key, content, size, token, IfNoneMatch="*"))
 
-    def replace(self, name: str, content: bytes | Path) -> None:
+    def replace(self, name: str, content: Content) -> None:
         key = self._location.key(checked_name(name))
         check_content(content)
-        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        size = size_of(content)
         token = uuid.uuid4().hex
         with self._translated("put", name):
             self._put(name, key, token, lambda: self._send(key, content, size, token))
@@ -92,24 +92,21 @@ class S3Blobs(S3Requests, Blobs):
             blob=name,
         )
 
-    def _send(self, key: str, content: bytes | Path, size: int, token: str, **condition: str) -> None:
+    def _send(self, key: str, content: Content, size: int, token: str, **condition: str) -> None:
         arguments = {"Bucket": self._bucket, "Key": key, "Metadata": {_TOKEN: token}, **self._encryption.create}
         if size > self._part:
             self._send_parts(arguments, content, size, condition)
         else:
-            body = content if isinstance(content, bytes) else content.read_bytes()
-            self._client.put_object(Body=body, **condition, **arguments)
+            self._client.put_object(Body=bytes_of(content, 0, size), **condition, **arguments)
 
-    def _send_parts(
-        self, arguments: dict[str, Any], content: bytes | Path, size: int, condition: dict[str, str]
-    ) -> None:
+    def _send_parts(self, arguments: dict[str, Any], content: Content, size: int, condition: dict[str, str]) -> None:
         client = self._client
         upload = client.create_multipart_upload(ChecksumAlgorithm="CRC32", **arguments)
         of = {"Bucket": self._bucket, "Key": arguments["Key"], "UploadId": upload["UploadId"]}
         part = self._part_of(size)
 
         def send(number: int) -> dict[str, Any]:
-            body = _bytes_of(content, number * part, min(size, (number + 1) * part))
+            body = bytes_of(content, number * part, min(size, (number + 1) * part))
             sent = client.upload_part(
                 Body=body, PartNumber=number + 1, ChecksumAlgorithm="CRC32", **of, **self._encryption.access
             )
@@ -239,14 +236,6 @@ class S3Blobs(S3Requests, Blobs):
                 return None
             raise
         return str(found.get("Metadata", {}).get(_TOKEN, ""))
-
-
-def _bytes_of(content: bytes | Path, start: int, end: int) -> bytes:
-    if isinstance(content, bytes):
-        return content[start:end]
-    with content.open("rb") as file:
-        file.seek(start)
-        return file.read(end - start)
 
 
 _MISSING = 404

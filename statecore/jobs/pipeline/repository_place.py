@@ -15,6 +15,8 @@ from typing import ClassVar
 
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.objectstore.base import Blob, Blobs, checked_name
+from statecore.objectstore.checksum import Checksum
+from statecore.objectstore.content import Content
 from statecore.repository.layout import Layout
 from statecore.repository.repository import object_store_of, opened_blobs
 
@@ -65,15 +67,15 @@ class BlobsBelow(Blobs):
     """The blobs below a prefix, named without it."""
 
     def __init__(self, blobs: Blobs, prefix: str) -> None:
-        self._blobs, self._prefix = blobs, f"{prefix}/"
+        self._blobs, self._prefix, self.is_local = blobs, f"{prefix}/", blobs.is_local
 
     def _name(self, name: str) -> str:
         return self._prefix + checked_name(name)
 
-    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+    def put_if_absent(self, name: str, content: Content) -> bool:
         return self._blobs.put_if_absent(self._name(name), content)
 
-    def replace(self, name: str, content: bytes | Path) -> None:
+    def replace(self, name: str, content: Content) -> None:
         self._blobs.replace(self._name(name), content)
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
@@ -94,6 +96,12 @@ class BlobsBelow(Blobs):
 
     def local_path(self, name: str) -> Path | None:
         return self._blobs.local_path(self._name(name))
+
+    def checksum_of(self, name: str, content: Content, part: int) -> Checksum:
+        return self._blobs.checksum_of(self._name(name), content, part)
+
+    def hash_in_name(self, sha256: str) -> str:
+        return self._blobs.hash_in_name(sha256)
 
 
 def blobs_at(url: str) -> Blobs:

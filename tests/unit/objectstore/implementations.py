@@ -12,6 +12,8 @@ from pathlib import Path
 
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.directory import DirectoryBlobs, DirectoryPointers, Sharing
+from statecore.objectstore.encrypted import EncryptedBlobs, EncryptedPointers
+from statecore.objectstore.frames import FrameCipher
 from statecore.objectstore.pointers import Pointers
 from statecore.objectstore.s3 import S3Blobs, S3Pointers
 from statecore.objectstore.s3_location import S3Location
@@ -39,14 +41,23 @@ def _below(place: Path) -> S3Location:
     return _s3().below(hashlib.sha256(str(place).encode()).hexdigest()[:16])
 
 
+@cache
+def _cipher() -> FrameCipher:
+    return FrameCipher(bytes(range(32)))
+
+
 IMPLEMENTATIONS: dict[str, Callable[[Path], Blobs]] = {
     "directory": lambda place: DirectoryBlobs(place / "blobs"),
     "copying directory": lambda place: DirectoryBlobs(place / "blobs", Sharing.CLONES_ONLY),
     "http": lambda place: HttpBlobs(BlobServer(place / "blobs").port),  # ends with the process
     "s3": lambda place: S3Blobs(_below(place)),
+    "encrypted directory": lambda place: EncryptedBlobs(DirectoryBlobs(place / "blobs"), _cipher),
+    "encrypted s3": lambda place: EncryptedBlobs(S3Blobs(_below(place)), _cipher),
 }
 
 POINTERS: dict[str, Callable[[Path], Pointers]] = {
     "directory": lambda place: DirectoryPointers(place / "blobs"),
     "s3": lambda place: S3Pointers(_below(place)),
+    "encrypted directory": lambda place: EncryptedPointers(DirectoryPointers(place / "blobs"), _cipher),
+    "encrypted s3": lambda place: EncryptedPointers(S3Pointers(_below(place)), _cipher),
 }
