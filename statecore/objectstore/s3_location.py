@@ -132,8 +132,8 @@ class S3Location:
     def of_url(url: str) -> S3Location:
         parts = urlsplit(url)
         action = (
-            "Give s3://bucket/prefix, with endpoint, region, encryption, kms-key, addressing, request-payer or profile "
-            "after a question mark."
+            "Give s3://bucket/prefix, with endpoint, region, encryption, kms-key, addressing, request-payer, profile "
+            "or encryption-key after a question mark."
         )
         if parts.scheme != "s3" or not parts.netloc or parts.fragment:
             raise Invalid(
@@ -231,7 +231,7 @@ def _customer_key() -> bytes:
     return key
 
 
-def _region_of_other_sdks() -> str | None:
+def region_of_other_sdks() -> str | None:
     """The region from ``AWS_REGION``, which boto3 ignores, unless boto3's own variable is set."""
     return None if "AWS_DEFAULT_REGION" in os.environ else os.environ.get("AWS_REGION")
 
@@ -260,7 +260,7 @@ def make_client(
         client = session.client(
             "s3",
             endpoint_url=location.endpoint,
-            region_name=location.region or _region_of_other_sdks(),
+            region_name=location.region or region_of_other_sdks(),
             config=Config(
                 retries={"mode": "standard", "total_max_attempts": attempts},
                 connect_timeout=min(10.0, timeout),

@@ -47,7 +47,8 @@ class ApplicationRepository:
     def __init__(self, repository: Repository, application_id: str) -> None:
         self.repository = repository
         self.application_id = application_id
-        self.names = Layout(application_id)  # names of its blobs and pointers; new ones as the head last read asks
+        # names of its blobs and pointers; new ones as the head last read asks
+        self.names = Layout(application_id, hash_in_name=self.blobs.hash_in_name)
 
     @staticmethod
     def open(url: str, application_id: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:
@@ -73,7 +74,7 @@ class ApplicationRepository:
         if found is None:
             return None
         document = decoded_head(found.content, self.repository.descriptor.id, self.application_id, self.repair_command)
-        self.names = Layout(self.application_id, document.value.collection)
+        self.names = Layout(self.application_id, document.value.collection, self.blobs.hash_in_name)
         return ReadHead(document.value, document.raw, found.version)
 
     def head(self) -> Head:

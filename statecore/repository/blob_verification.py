@@ -17,11 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from statecore.errors import Corrupted, NotFound
+from statecore.errors import Corrupted, NotFound, Retryable
 from statecore.filesystem import file_sha256
 from statecore.objectstore.base import Blob, Blobs
 from statecore.objectstore.checksum import Checksum
-from statecore.repository.layout import hash_of
 from statecore.repository.manifest import Extent
 from statecore.system_errors import Cause, cause_of, system_error
 
@@ -42,22 +41,24 @@ class NamedFile(NamedTuple):
     extent: Extent
 
 
-def is_intact(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
-    """Whether a blob has the content it should have, without moving its bytes over the network."""
-    whole = _is_whole(blobs, name, content, size)
+def is_intact(blobs: Blobs, name: str, content: bytes | Path, size: int, digest: str) -> bool:
+    """Whether a blob has the content it should have, of this SHA-256, without moving its bytes over the network."""
+    whole = _is_whole(blobs, name, content, size, digest)
     if not whole and isinstance(content, Path):
-        refuse_changed(content, size, hash_of(name))
+        refuse_changed(content, size, digest)
     return whole
 
 
-def _is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
+def _is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int, digest: str) -> bool:
     found = blobs.head(name)
     if found.size != size:
         return False
     if found.checksum is not None:
-        return _checksum_of(content, found.checksum.part) == found.checksum
+        return _checksum_of(blobs, name, content, found.checksum.part) == found.checksum
     path = blobs.local_path(name)
-    return path is None or _is_same(path, content) or _hash_of(path, 0, size) == hash_of(name)
+    if path is None:
+        return not blobs.is_local or _hash_of_content(blobs, name, 0, size) == digest
+    return _is_same(path, content) or _hash_of(path, 0, size) == digest
 
 
 def refuse_changed(file: Path, size: int, digest: str) -> None:
@@ -169,19 +170,21 @@ def _lost_in_blob(
     if not rest or not budget.take(sum(one.extent.bytes for one in rest)):
         return missing
     if found.checksum is not None:
-        expected = _checksum_of_files(rest, local_files, found)
+        expected = _checksum_of_files(blobs, rest, local_files, found)
         if expected in (None, found.checksum):
             return missing
         for one in rest:
             refuse_changed(local_files[one.sha256], one.extent.bytes, one.sha256)
         return list(files)
     path = blobs.local_path(found.name)
-    if path is None:
+    if path is None and not blobs.is_local:
         return missing
-    return missing + [one for one in rest if not _holds(path, one, local_files.get(one.sha256))]
+    return missing + [one for one in rest if not _holds(blobs, path, one, local_files.get(one.sha256))]
 
 
-def _holds(path: Path, one: NamedFile, local_file: Path | None) -> bool:
+def _holds(blobs: Blobs, path: Path | None, one: NamedFile, local_file: Path | None) -> bool:
+    if path is None:
+        return _hash_of_content(blobs, one.extent.blob, one.extent.start, one.extent.bytes) == one.sha256
     if local_file is not None and one.extent.start == 0 and _is_same(path, local_file):
         return True
     return _hash_of(path, one.extent.start, one.extent.bytes) == one.sha256
@@ -215,7 +218,22 @@ def _hash_of(path: Path, start: int, size: int) -> str | None:
     return digest.hexdigest()
 
 
-def _checksum_of_files(files: Sequence[NamedFile], local_files: Mapping[str, Path], found: Blob) -> Checksum | None:
+def _hash_of_content(blobs: Blobs, name: str, start: int, size: int) -> str | None:
+    """The same of a range of a blob that is local, and has no file of this content: it is encrypted."""
+    digest = sha256()
+    try:
+        for at in range(start, start + size, _CHUNK):
+            digest.update(blobs.get(name, at, min(at + _CHUNK, start + size)))
+    except Retryable as error:
+        if error.code != "disk-failed":
+            raise
+        return None
+    return digest.hexdigest()
+
+
+def _checksum_of_files(
+    blobs: Blobs, files: Sequence[NamedFile], local_files: Mapping[str, Path], found: Blob
+) -> Checksum | None:
     """The expected checksum of a blob made of these files; ``None`` unless all of them are local and cover it."""
     assert found.checksum is not None
     end = 0
@@ -227,13 +245,13 @@ def _checksum_of_files(files: Sequence[NamedFile], local_files: Mapping[str, Pat
         return None
     paths = [local_files[one.sha256] for one in files]
     if len(paths) == 1:
-        return _checksum_of(paths[0], found.checksum.part)
-    return _checksum_of(b"".join(_content(path) for path in paths), found.checksum.part)
+        return _checksum_of(blobs, found.name, paths[0], found.checksum.part)
+    return _checksum_of(blobs, found.name, b"".join(map(_content, paths)), found.checksum.part)
 
 
-def _checksum_of(content: bytes | Path, part: int) -> Checksum:
+def _checksum_of(blobs: Blobs, name: str, content: bytes | Path, part: int) -> Checksum:
     try:
-        return Checksum.of(content, part)
+        return blobs.checksum_of(name, content, part)
     except OSError as error:
         raise _unreadable(error, content) from error
 

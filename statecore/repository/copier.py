@@ -177,21 +177,19 @@ class Copier:
         """Copy one blob, and return its bytes; ``digest`` is its SHA-256, by default the one in its name."""
         if self._is_optional(name):
             return self._copy_digest(name)
-        expected = digest or hash_of(name)
         if size is None:
             size = self._size(name)
         if size <= self._piece_bytes:
             content = self._read(name, 0, size)
-            if sha256(content).hexdigest() != expected:
-                raise self._damaged(name)
-            put_verified(self._target.blobs, name, content, size)
+            found = self._checked(name, sha256(content).hexdigest(), digest)
+            put_verified(self._target.blobs, name, content, size, found)
             self._progress.advance(size)
         else:
-            self._copy_large(name, size, expected, directory / uuid.uuid4().hex)
+            self._copy_large(name, size, digest, directory / uuid.uuid4().hex)
         self._faults.reach("copy.after-blob")
         return size
 
-    def _copy_large(self, name: str, size: int, expected: str, path: Path) -> None:
+    def _copy_large(self, name: str, size: int, digest: str | None, path: Path) -> None:
         found = sha256()
         with file_errors(path, keeps=False):
             with path.open("xb") as file:
@@ -200,10 +198,15 @@ class Copier:
                     found.update(content)
                     file.write(content)
                     self._progress.advance(len(content))
-        if found.hexdigest() != expected:
-            raise self._damaged(name)
-        put_verified(self._target.blobs, name, path, size)
+        put_verified(self._target.blobs, name, path, size, self._checked(name, found.hexdigest(), digest))
         path.unlink()
+
+    def _checked(self, name: str, found: str, digest: str | None) -> str:
+        """The SHA-256 of what was read, if it is the expected one, by default that in the name."""
+        is_right = found == digest if digest else self._source.blobs.hash_in_name(found) == hash_of(name)
+        if not is_right:
+            raise self._damaged(name)
+        return found
 
     def _copy_digest(self, name: str) -> int:
         """Copy the digest of a store; readers verify its seal, and do without a damaged one."""

@@ -36,6 +36,7 @@ from statecore.documents import parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.descriptor import DESCRIPTOR_NAME
 from statecore.repository.found_manifests import (
     ExcludedSnapshot,
     FoundManifest,
@@ -47,7 +48,7 @@ from statecore.repository.head import HEAD, Head, ReadHead, Retention, SnapshotE
 from statecore.repository.layout import collection_of
 from statecore.repository.manifest import Manifest, new_bytes
 from statecore.repository.needs import UNSUPPORTED
-from statecore.repository.repository import DESCRIPTOR_NAME, check_descriptor_unchanged
+from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
 from statecore.repository.reverted_head import why_reverted
 from statecore.repository.verification import Damage, Verification

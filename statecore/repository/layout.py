@@ -1,12 +1,14 @@
 """Names of blobs and pointers in a repository; ``docs/repository-format.md`` lists them.
 
 Everything but ``HEAD``, ``verified``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never
-changed. All hashes are SHA-256 of the stored bytes. The names of files, packs and task manifests end with the
-collection number of the head under which they were put (:mod:`statecore.repository.garbage`): a name that was ever
-deleted is never made again.
+changed. All hashes are SHA-256 of the content; names in an encrypted repository have a keyed hash of that. The names
+of files, packs and task manifests end with the collection number of the head under which they were put
+(:mod:`statecore.repository.garbage`): a name that was ever deleted is never made again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from statecore.errors import Invalid
 
@@ -16,10 +18,20 @@ NEWEST = "newest"  # Stands for the newest snapshot where a snapshot id is expec
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-class Layout:
-    """Names of one application's blobs and pointers; new ones end with ``collection``."""
+def _itself(sha256: str) -> str:
+    return sha256
 
-    def __init__(self, application_id: str, collection: int = 0) -> None:
+
+class Layout:
+    """Names of one application's blobs and pointers.
+
+    Args:
+        application_id: the application.
+        collection: new names end with it.
+        hash_in_name: what a name has in place of a SHA-256 (:meth:`statecore.objectstore.base.Blobs.hash_in_name`).
+    """
+
+    def __init__(self, application_id: str, collection: int = 0, hash_in_name: Callable[[str], str] = _itself) -> None:
         if not application_id or application_id in (".", "..") or not _LEGAL.issuperset(application_id):
             raise Invalid(
                 f"{application_id!a} is not a valid application id.",
@@ -28,7 +40,7 @@ class Layout:
                 application_id=application_id,
             )
         self.application_id, self.collection = application_id, collection
-        self._root = f"{APPLICATIONS}/{application_id}"
+        self._root, self._hash_in_name = f"{APPLICATIONS}/{application_id}", hash_in_name
 
     @property
     def root(self) -> str:
@@ -50,19 +62,20 @@ class Layout:
 
     def task_manifests(self, sha256: str) -> str:
         """Blob of the task manifests that one job has written."""
-        return f"{self._root}/task-manifests/{sha256}.{self.collection}"
+        return f"{self._root}/task-manifests/{self._hash_in_name(sha256)}.{self.collection}"
 
     def file(self, sha256: str) -> str:
         """A run, or a file that RocksDB wrote."""
-        return f"{self._root}/files/{sha256[:2]}/{sha256}.{self.collection}"
+        named = self._hash_in_name(sha256)
+        return f"{self._root}/files/{named[:2]}/{named}.{self.collection}"
 
     def pack(self, sha256: str) -> str:
         """Blob of concatenated small files."""
-        return f"{self._root}/packs/{sha256}.{self.collection}"
+        return f"{self._root}/packs/{self._hash_in_name(sha256)}.{self.collection}"
 
     def content(self, identity: str) -> str:
         """Content digest of a store, by its identity."""
-        return f"{self._root}/contents/{identity}.json"
+        return f"{self._root}/contents/{self._hash_in_name(identity)}.json"
 
     @property
     def requests(self) -> str:
@@ -109,7 +122,7 @@ def collection_of(name: str) -> int | None:
 
 
 def hash_of(name: str) -> str:
-    """The hash in the name of a blob that is named by its content."""
+    """The hash in the name of a blob that is named by its content, as ``Blobs.hash_in_name`` gives it."""
     return name.rpartition("/")[2].partition(".")[0]
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from statecore.errors import Invalid
 
 UNSUPPORTED = "format-unsupported"
-READ_FEATURES: frozenset[str] = frozenset()
+ENCRYPTION = "encryption-1"  # Blobs and pointers are encrypted (statecore.repository.encryption)
+READ_FEATURES: frozenset[str] = frozenset({ENCRYPTION})
 WRITE_FEATURES: frozenset[str] = frozenset()
 
 

@@ -19,8 +19,9 @@ from statecore.documents import encode_json
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.application_repository import ApplicationRepository, applications_in
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, RepositoryDescriptor, Role
 from statecore.repository.head import Head, encoded_head
-from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME, Repository, RepositoryDescriptor, Role
+from statecore.repository.repository import Repository
 
 _TRIES = 20
 

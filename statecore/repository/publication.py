@@ -258,7 +258,7 @@ class Publication:
             new, self._reader.known, self._app_repository.names.task_manifests
         )
         if name not in self._put_blobs:
-            put_verified(self._app_repository.blobs, name, content, len(content))
+            put_verified(self._app_repository.blobs, name, content, len(content), sha256(content).hexdigest())
             self._put_blobs.add(name)
         return references
 

@@ -1,10 +1,8 @@
 """A repository: blobs and pointers at a URL, with a repository descriptor.
 
-URLs are ``s3://bucket/prefix`` (:mod:`statecore.objectstore.s3_location`) and ``file:///path``, a directory that all
-machines share; with ``?copy=1`` no blob of it is a hard link of a file elsewhere
-(:class:`statecore.objectstore.directory.Sharing`). The descriptor is put before anything else and read whenever the
-repository is opened, so that a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is
-refused by name. A lost or damaged one is restored with the id that heads and manifests carry.
+The descriptor is put before anything else that is named by a head, and read whenever the repository is opened, so that
+a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is refused by name. A lost or damaged
+one is restored with the id that heads and manifests carry.
 
 A **replica** is a copy of another repository, with its id (:mod:`statecore.repository.copier`). Only copies write to
 it, until it is promoted (:mod:`statecore.repository.promotion`).
@@ -13,74 +11,26 @@ it, until it is promoted (:mod:`statecore.repository.promotion`).
 from __future__ import annotations
 
 import shlex
-import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from statecore import __version__
 from statecore.documents import DocumentType, parse_json
-from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
-from statecore.objectstore.directory import DirectoryBlobs, DirectoryPointers, Sharing
 from statecore.objectstore.pointers import Pointers, PointerValue
-from statecore.objectstore.probe import probe
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, HASH, RepositoryDescriptor, Role
+from statecore.repository.encryption import ENCRYPTED, KEY_DOCUMENT_NAME, check_encryption, key_missing
 from statecore.repository.head import HEAD
+from statecore.repository.key_document import put_key_document, renew_key_document, unlock_by_key_document
 from statecore.repository.layout import APPLICATIONS, Layout
-from statecore.repository.manifest import MANIFEST, VERSION
-from statecore.repository.needs import NO_NEEDS, Needs
-
-DESCRIPTOR_NAME = "repository.json"  # Name of the descriptor's blob
-HASH = "sha256"  # The hash that names blobs, and is verified when they are read
-_COPY = "copy=1"  # Query of a directory's URL: nothing in the repository is ever a hard link of a file elsewhere
-
-
-class Role(StrEnum):
-    """What a repository is."""
-
-    PRIMARY = "primary"  # jobs publish to it
-    REPLICA = "replica"  # a copy of another one, to which only copies write
-
-
-@dataclass(frozen=True)
-class RepositoryDescriptor:
-    """The repository descriptor."""
-
-    id: str
-    hash: str  # the hash that blobs are named by
-    created_at: str  # when, in ISO 8601 and UTC
-    statecore_release: str  # the release of statecore that made it
-    needs: Needs = NO_NEEDS
-    role: Role = Role.PRIMARY
-    # URL of the repository that a replica is a copy of; of a primary: a promotion is under way. Else empty
-    copy_of: str = ""
-
-
-DESCRIPTOR = DocumentType(
-    "repository descriptor",
-    VERSION,
-    RepositoryDescriptor,
-    "Use the release of statecore that made the repository, or make a new one at another place (statecore repo init) "
-    "and publish the application there: statecore backup, or statecore restore with --repository.",
-    is_open=True,
-    is_sealed=True,
-)
-
-
-class ObjectStore(NamedTuple):
-    """A place for blobs and pointers."""
-
-    url: str  # the URL, as it can be given again
-    blobs: Blobs
-    pointers: Pointers
-    probe: Callable[[], None]  # tests that it keeps what concurrent writers rely on
+from statecore.repository.manifest import MANIFEST
+from statecore.repository.object_store import ObjectStore, object_store_of
 
 
 class Repository(NamedTuple):
@@ -127,6 +77,9 @@ def _open(object_store: ObjectStore) -> Repository:
     if found is not None:
         _opened[object_store.url] = object_store.blobs
         return Repository(object_store, found)
+    kept = unlock_by_key_document(object_store)
+    if kept is not None:
+        raise _missing(object_store, f"{KEY_DOCUMENT_NAME} is of the repository {kept.repository_id}")
     one = next(recorded_ids(object_store.blobs, object_store.pointers), None)
     if one is not None:
         raise _missing(object_store, f"{one.name} is of the repository {one.repository_id}")
@@ -159,6 +112,11 @@ def create_repository_in(object_store: ObjectStore) -> CreatedRepository:
 def create_replica(object_store: ObjectStore, source: Repository) -> CreatedRepository:
     """Make a replica of a repository, if there is none. Raises ``Invalid`` if there is anything else."""
     source.descriptor.needs.check_writable(f"The repository at {source.object_store.url}")
+    key, key_of_source = object_store.key, source.object_store.key
+    if key is None and key_of_source is not None:
+        raise key_missing(object_store.url)
+    if key is not None and key_of_source is None:
+        raise _not_a_target(object_store, source, "its URL names an encryption key, and the source is not encrypted")
     created = _create(object_store, source)
     found = created.repository.descriptor
     if object_store.url == source.object_store.url:
@@ -167,6 +125,8 @@ def create_replica(object_store: ObjectStore, source: Repository) -> CreatedRepo
         raise _not_a_target(object_store, source, f"it is the repository {found.id}")
     if found.role is not Role.REPLICA:
         raise _not_a_target(object_store, source, "it is a primary, to which jobs may have published")
+    if key is not None and key_of_source is not None and key.data_key != key_of_source.data_key:
+        raise _not_a_target(object_store, source, "its data key is another one")
     return created
 
 
@@ -185,14 +145,26 @@ def _create(object_store: ObjectStore, source: Repository | None) -> CreatedRepo
     """Make a repository; with a source a replica of it."""
     found, _ = _usable_descriptor(object_store)
     if found is None:
+        unlock_by_key_document(object_store)
         recorded = _recorded_id(object_store)  # raises where it is ambiguous
         if source is not None and recorded not in ("", source.descriptor.id):
             raise _not_a_target(object_store, source, f"its heads and manifests are of the repository {recorded}")
         object_store.probe()
         found, damaged = _usable_descriptor(object_store)  # another process may have made it since
     if found is not None:
+        renew_key_document(object_store, found)
         return CreatedRepository(Repository(object_store, found), is_new=False)
     recorded = _recorded_id(object_store)  # only after the descriptor was read: see check_descriptor_unchanged
+    content = DESCRIPTOR.encode(_new_descriptor(object_store, recorded, source))
+    if damaged is None:
+        made = object_store.blobs.put_if_absent(DESCRIPTOR_NAME, content)
+    else:
+        made = object_store.pointers.swap(DESCRIPTOR_NAME, content, damaged.version) is not None
+    return CreatedRepository(_open(object_store), is_new=made, is_id_restored=made and bool(recorded))
+
+
+def _new_descriptor(object_store: ObjectStore, recorded: str, source: Repository | None) -> RepositoryDescriptor:
+    """The descriptor to put; where it is encrypted, its data key is durable before."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     descriptor = RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__)
     if source is not None:
@@ -200,12 +172,12 @@ def _create(object_store: ObjectStore, source: Repository | None) -> CreatedRepo
         descriptor = replace(
             descriptor, id=origin.id, needs=origin.needs, role=Role.REPLICA, copy_of=source.object_store.url
         )
-    content = DESCRIPTOR.encode(descriptor)
-    if damaged is None:
-        made = object_store.blobs.put_if_absent(DESCRIPTOR_NAME, content)
-    else:
-        made = object_store.pointers.swap(DESCRIPTOR_NAME, content, damaged.version) is not None
-    return CreatedRepository(_open(object_store), is_new=made, is_id_restored=made and bool(recorded))
+    if object_store.key is None:
+        return descriptor
+    key = None if source is None or source.object_store.key is None else source.object_store.key.data_key
+    kept = put_key_document(object_store, object_store.key, descriptor.id, key)
+    needs = ENCRYPTED if source is None else descriptor.needs
+    return replace(descriptor, id=kept.repository_id, needs=needs, encryption=kept.encryption)
 
 
 def check_descriptor_unchanged(repository: Repository) -> None:
@@ -298,6 +270,7 @@ def _decoded(object_store: ObjectStore, content: bytes) -> RepositoryDescriptor:
             repository=object_store.url,
         ) from error
     found.needs.check_readable(f"The repository at {object_store.url}")
+    check_encryption(object_store.url, object_store.key, found)
     if found.hash != HASH:
         raise Invalid(
             f"The repository at {object_store.url} names blobs by {found.hash}, and this release knows {HASH}.",
@@ -308,57 +281,6 @@ def _decoded(object_store: ObjectStore, content: bytes) -> RepositoryDescriptor:
             found=found.hash,
         )
     return found
-
-
-def object_store_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ObjectStore:
-    """The object store that a URL names; nothing is requested from it yet."""
-    parts = urlsplit(url)
-    if parts.scheme == "s3":
-        from statecore.objectstore.s3 import S3Blobs, S3Pointers
-        from statecore.objectstore.s3_location import S3Location, make_client
-        from statecore.objectstore.s3_probe import probe as probe_s3
-
-        location = S3Location.of_url(url)
-        client = make_client(location, retries.attempts, retries.timeout)
-        blobs, pointers = S3Blobs(location, client), S3Pointers(location, client)
-        return ObjectStore(location.url, blobs, pointers, lambda: probe_s3(location, client))
-    path = Path(unquote(parts.path))
-    if parts.scheme != "file" or parts.netloc or parts.fragment or not path.is_absolute():
-        raise Invalid(
-            f"{url!a} is not the URL of a repository.",
-            code="repository-url-invalid",
-            action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
-            url=url,
-        )
-    if parts.query not in ("", _COPY):
-        raise Invalid(
-            f"{parts.query!a}: a repository in a directory has no such setting.",
-            code="repository-url-invalid",
-            action=f"Give {_COPY} after the question mark, for copies instead of hard links, or nothing.",
-            settings=[parts.query],
-        )
-    if path == Path("/") or (path.exists() and not path.is_dir()):
-        raise Invalid(
-            f"{path} is {'the root directory' if path == Path('/') else 'not a directory'}, and cannot be a "
-            "repository.",
-            code="repository-url-invalid",
-            action="Name a directory; it is created where it is missing.",
-            path=str(path),
-        )
-    sharing = Sharing.CLONES_ONLY if parts.query else Sharing.CLONES_OR_LINKS
-    given = path.as_uri() + (f"?{_COPY}" if parts.query else "")
-    return ObjectStore(given, DirectoryBlobs(path, sharing), DirectoryPointers(path), lambda: _probe_directory(path))
-
-
-def _probe_directory(path: Path) -> None:
-    below = path / f"statecore-probe-{uuid.uuid4().hex}"
-    try:
-        probe(path.as_uri(), DirectoryBlobs(below), DirectoryPointers(below))
-    except StatecoreError as error:
-        what, action = (text.replace(str(below), str(path)) for text in (error.what, error.action))
-        raise error.restated(what, action=action, directory=str(path)) from error
-    finally:
-        shutil.rmtree(below, ignore_errors=True)
 
 
 class RecordedId(NamedTuple):

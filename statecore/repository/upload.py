@@ -59,7 +59,7 @@ def put_files(
         name = names.file(file.sha256)
         if _size(file) != file.bytes:
             raise file_changed(file.path, file.bytes, file.sha256)
-        put_verified(blobs, name, file.path, file.bytes)
+        put_verified(blobs, name, file.path, file.bytes, file.sha256)
         found[file.sha256] = Extent(name, 0, file.bytes)
         done(file.bytes)
 
@@ -71,8 +71,9 @@ def put_files(
                 pass
     for together in _packs(packed, pack_bytes):
         content = b"".join(map(_content, together))
-        name = names.pack(sha256(content).hexdigest())
-        put_verified(blobs, name, content, len(content))
+        digest = sha256(content).hexdigest()
+        name = names.pack(digest)
+        put_verified(blobs, name, content, len(content), digest)
         start = 0
         for file in together:
             found[file.sha256] = Extent(name, start, file.bytes)
@@ -81,13 +82,13 @@ def put_files(
     return [found[file.sha256] for file in files]
 
 
-def put_verified(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
-    """Put a blob that is named by its hash; an existing one is replaced if it is damaged."""
+def put_verified(blobs: Blobs, name: str, content: bytes | Path, size: int, digest: str) -> None:
+    """Put a blob that has the SHA-256 ``digest``; an existing one is replaced if it is damaged."""
     for _ in range(_TRIES):
         if blobs.put_if_absent(name, content):
             return
         with suppress(NotFound):  # of a blob that exists: it was deleted just now, or is hidden
-            if not is_intact(blobs, name, content, size):
+            if not is_intact(blobs, name, content, size, digest):
                 blobs.replace(name, content)
             return
     raise Retryable(

@@ -40,7 +40,7 @@ from statecore.jobs.fetch.run import run_fetch
 from statecore.objectstore.base import DEFAULT_RETRIES, RetryPolicy
 from statecore.progress import NullProgress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.repository import object_store_of
+from statecore.repository.object_store import object_store_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_to_json
 from statecore.statedir.state_directory import StateDirectory

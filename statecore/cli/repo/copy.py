@@ -33,7 +33,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.faults import fault_points_from_environment
     from statecore.repository.application_repository import ApplicationRepository, applications_in
     from statecore.repository.copier import Copier
-    from statecore.repository.repository import create_replica, object_store_of, open_repository
+    from statecore.repository.object_store import object_store_of
+    from statecore.repository.repository import create_replica, open_repository
 
     faults = fault_points_from_environment()
     source = open_repository(arguments.repository)

@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="s3://bucket/prefix (endpoint, region and credentials as boto3 takes them: AWS_ENDPOINT_URL, AWS_REGION, "
         "AWS_ACCESS_KEY_ID, a profile, a role; or ?endpoint=...&region=...&encryption=AES256|aws:kms|customer), or "
-        "file:///path of a shared directory",
+        "file:///path of a shared directory; with ?encryption-key=file:/path|env:NAME|kms:KEY all data are encrypted "
+        "before they are sent",
     )
 
 
@@ -45,7 +46,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "of its heads and manifests"
         )
     elif made:
-        output.text(f"created the repository {descriptor.id} at {name}")
+        kind = "encrypted repository" if descriptor.encryption else "repository"
+        output.text(f"created the {kind} {descriptor.id} at {name}")
     else:
         created = f"created {descriptor.created_at} by statecore {descriptor.statecore_release}"
         replica = f", a replica of {descriptor.copy_of}" if repository.is_replica else ""

@@ -18,7 +18,8 @@ from statecore.objectstore.base import Blob, Blobs, checked_name
 from statecore.objectstore.checksum import Checksum
 from statecore.objectstore.content import Content
 from statecore.repository.layout import Layout
-from statecore.repository.repository import object_store_of, opened_blobs
+from statecore.repository.object_store import object_store_of
+from statecore.repository.repository import opened_blobs
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ class Publisher:
     """Publishes the runs of a batch: large ones at once, small ones together."""
 
     def __init__(self, address: ApplicationAddress, *, small: int = SMALL, pack_bytes: int = PACK_BYTES) -> None:
-        self._blobs, self._names = blobs_at(address.url), Layout(address.application_id, address.collection)
+        self._blobs = blobs_at(address.url)
+        self._names = Layout(address.application_id, address.collection, self._blobs.hash_in_name)
         self._waiting: list[tuple[Sequence[RunFile], Callable[[tuple[Extent, ...]], None]]] = []
         self._small, self._pack_bytes = small, pack_bytes
         self._waiting_bytes = 0

@@ -19,7 +19,8 @@ from tests.harness.raising import raises
 _COMMAND = """
 import json, sys
 from statecore.errors import Invalid
-from statecore.repository.repository import create_repository, open_repository, object_store_of
+from statecore.repository.object_store import object_store_of
+from statecore.repository.repository import create_repository, open_repository
 try:
     {what}
 except Invalid as error:

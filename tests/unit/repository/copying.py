@@ -21,11 +21,11 @@ from statecore.repository import blob_verification
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.collection import Collector
 from statecore.repository.copier import Copier
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from statecore.repository.forget import forget
 from statecore.repository.garbage import reachable_names
 from statecore.repository.head import HEAD, Retention
 from statecore.repository.head_repair import apply_repair, plan_repair
-from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from tests.harness.scheduler import Scheduler
 from tests.harness.simulated_store import Death, Network, SimulatedBlobs, SimulatedPointers, Storage
 from tests.unit.repository.oracle import Broken

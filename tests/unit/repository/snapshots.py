@@ -18,6 +18,7 @@ from statecore.objectstore.base import Blobs
 from statecore.objectstore.pointers import Pointers
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
 from statecore.repository.blob_verification import NamedFile, missing_files
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, HASH, RepositoryDescriptor, Role
 from statecore.repository.manifest import (
     BaseFile,
     Extent,
@@ -30,16 +31,9 @@ from statecore.repository.manifest import (
     TaskManifestReference,
     extents_of,
 )
+from statecore.repository.object_store import ObjectStore
 from statecore.repository.publication import Publication, Published
-from statecore.repository.repository import (
-    DESCRIPTOR,
-    DESCRIPTOR_NAME,
-    HASH,
-    ObjectStore,
-    Repository,
-    RepositoryDescriptor,
-    Role,
-)
+from statecore.repository.repository import Repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.harness.simulated_store import Network, SimulatedBlobs, Storage

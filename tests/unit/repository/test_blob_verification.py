@@ -129,7 +129,7 @@ def test_a_second_name_of_a_file_at_hand_is_not_read_again(directory: DirectoryB
     final.parent.mkdir(parents=True)
     final.hardlink_to(file.path)
     file.path.write_bytes(b"CONTENT")  # which would show, if it was read
-    put_verified(directory, name, file.path, file.bytes)
+    put_verified(directory, name, file.path, file.bytes, file.sha256)
     (extent,) = put_files(directory, NAMES, [file])
     assert missing_files(directory, [NamedFile(file.sha256, extent)], hands([file])) == set()
 
@@ -145,7 +145,7 @@ def test_a_blob_that_the_disk_has_lost_is_not_whole(directory: DirectoryBlobs, t
     failing = Failing(tmp_path / "blobs")
     failing.head = lambda name: Blob(name, 10, 0.0)  # type: ignore[method-assign]
     assert missing_files(failing, [one]) == {one}
-    assert not is_intact(failing, one.extent.blob, path, 10)
+    assert not is_intact(failing, one.extent.blob, path, 10, one.sha256)
 
 
 def test_a_blob_that_may_not_be_read_is_no_damage(

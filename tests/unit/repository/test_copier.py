@@ -17,12 +17,12 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.collection import CollectionReport, Collector
 from statecore.repository.content_digests import save_digest
 from statecore.repository.copier import CopiedApplication, Copier, CopyOutcome
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from statecore.repository.forget import forget, plan_forget
 from statecore.repository.garbage import reachable_names
 from statecore.repository.head import HEAD, Retention
 from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.pins import pin, unpin
-from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
 from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Snapshots, publication, repository

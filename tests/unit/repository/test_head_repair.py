@@ -17,10 +17,10 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.objectstore.base import Blob
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Head
 from statecore.repository.head_repair import HeadRepairPlan, apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST
-from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.harness.s3_server import ACCESS, SECRET

@@ -14,9 +14,9 @@ import pytest
 from statecore.documents import encode_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Head, Retention, SnapshotEntry
 from statecore.repository.pins import NOTE_CHARACTERS, pin, unpin
-from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage
 from tests.unit.repository.published import Publishing

@@ -12,18 +12,11 @@ from statecore.errors import Fenced, Invalid
 from statecore.faults import REPLICA_PROMOTION_POINTS, FaultInjected, InjectedFault
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.copier import Copier, CopyOutcome
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from statecore.repository.head_repair import apply_repair, plan_repair
+from statecore.repository.object_store import object_store_of
 from statecore.repository.promotion import PromotionPlan, plan_promotion, promote
-from statecore.repository.repository import (
-    DESCRIPTOR,
-    DESCRIPTOR_NAME,
-    Repository,
-    Role,
-    create_replica,
-    create_repository,
-    object_store_of,
-    open_repository,
-)
+from statecore.repository.repository import Repository, create_replica, create_repository, open_repository
 from tests.harness.raising import raises
 from tests.unit.repository.published import Publishing
 from tests.unit.repository.snapshots import fetched

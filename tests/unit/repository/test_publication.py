@@ -17,10 +17,10 @@ from statecore.documents import encode_json
 from statecore.errors import Corrupted, Fenced, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.manifest import MANIFEST
 from statecore.repository.publication import Publication
-from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
 from tests.harness.raising import raises
 from tests.harness.simulated_store import version_of
 from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Snapshots, Stores, blobs_of, spec

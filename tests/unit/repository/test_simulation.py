@@ -111,9 +111,9 @@ def _only_what_was_there_first(self: Publication, seen: Any) -> Published | None
     return _OWN(self, seen) if seen is self._begun else None
 
 
-def _taking_no_answer_for_yes(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
+def _taking_no_answer_for_yes(blobs: Blobs, name: str, content: bytes | Path, size: int, digest: str) -> None:
     with suppress(Retryable):
-        put_verified(blobs, name, content, size)
+        put_verified(blobs, name, content, size, digest)
 
 
 def _blind(pointers: SimulatedPointers, name: str, content: bytes, expected: str | None) -> str | None:
@@ -122,7 +122,7 @@ def _blind(pointers: SimulatedPointers, name: str, content: bytes, expected: str
     return _SWAP(pointers, name, content, None if now is None else version_of(now))
 
 
-def _by_size(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
+def _by_size(blobs: Blobs, name: str, content: bytes | Path, size: int, digest: str) -> bool:
     """A blob that is as long as it should be is believed."""
     return blobs.head(name).size == size
 

@@ -209,7 +209,7 @@ def test_a_blob_deleted_before_the_check_is_put(
     network.fault = (  # type: ignore[method-assign]
         lambda request, possible: storage.delete("apps/orders/packs/1") or "" if request == "head" else ""  # type: ignore[func-returns-value]
     )
-    put_verified(app_repository.blobs, "apps/orders/packs/1", b"whole", 5)
+    put_verified(app_repository.blobs, "apps/orders/packs/1", b"whole", 5, sha256(b"whole").hexdigest())
     assert storage.blobs["apps/orders/packs/1"][0] == b"whole"
 
 
@@ -219,10 +219,10 @@ def test_a_blob_that_hides_is_asked_for_again_and_given_up_in_the_end(
     storage.put("a", b"whole")
     hidden = iter(["missing", "missing", ""])
     network.fault = lambda request, possible: next(hidden) if request == "head" else ""  # type: ignore[method-assign]
-    put_verified(app_repository.blobs, "a", b"whole", 5)
+    put_verified(app_repository.blobs, "a", b"whole", 5, sha256(b"whole").hexdigest())
     network.fault = lambda request, possible: "missing" if request == "head" else ""  # type: ignore[method-assign]
     with raises(Retryable, "object-store-inconsistent", blob="a"):
-        put_verified(app_repository.blobs, "a", b"whole", 5)
+        put_verified(app_repository.blobs, "a", b"whole", 5, sha256(b"whole").hexdigest())
     assert storage.blobs["a"][0] == b"whole"
 
 

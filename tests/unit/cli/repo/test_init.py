@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
-from statecore.repository.repository import DESCRIPTOR_NAME
+from statecore.repository.descriptor import DESCRIPTOR_NAME
 from tests.harness import s3_server
 from tests.harness.raising import code_said
 from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server

@@ -18,11 +18,13 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
+from statecore.repository.descriptor import DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, ReadHead, SnapshotEntry, encoded_head
 from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference
+from statecore.repository.object_store import object_store_of
 from statecore.repository.publication import Publication
-from statecore.repository.repository import DESCRIPTOR_NAME, create_repository, object_store_of
+from statecore.repository.repository import create_repository
 from tests.harness import s3_server
 from tests.harness.case_selection import one_of
 from tests.harness.raising import raises

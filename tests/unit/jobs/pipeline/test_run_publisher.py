@@ -12,7 +12,7 @@ from statecore.images.model import RunFile, RunFormat
 from statecore.jobs.pipeline.run_publisher import ApplicationAddress, Publisher
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
-from statecore.repository.repository import object_store_of
+from statecore.repository.object_store import object_store_of
 
 
 @pytest.fixture

@@ -1,0 +1,106 @@
+"""The key document (``encryption.json``): the encrypted data key once more, beside the repository descriptor.
+
+Where the descriptor is lost it is rebuilt with this key, and where this document is lost, from the descriptor. A
+repository that is made writes this document first, and its id is that of the repository: of several processes that make
+one at once, all go on with the same data key.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from statecore.documents import DocumentType
+from statecore.errors import Corrupted, Invalid
+from statecore.objectstore.pointers import PointerValue
+from statecore.repository.descriptor import DESCRIPTOR_NAME, RepositoryDescriptor
+from statecore.repository.encryption import (
+    KEY_DOCUMENT_NAME,
+    KeyDocument,
+    RepositoryKey,
+    key_missing,
+    new_data_key,
+    wrapped,
+)
+from statecore.repository.layout import APPLICATIONS
+from statecore.repository.manifest import OTHER_RELEASE, VERSION
+from statecore.repository.object_store import ObjectStore
+
+KEY_DOCUMENT = DocumentType("encryption key", VERSION, KeyDocument, OTHER_RELEASE, is_open=True, is_sealed=True)
+
+
+class ReadKeyDocument(NamedTuple):
+    """What is in the place of a key document."""
+
+    document: KeyDocument | None  # None where there is none, or a damaged one
+    pointer: PointerValue | None
+
+
+def read_key_document(object_store: ObjectStore) -> ReadKeyDocument:
+    """Read the key document. Raises ``Invalid`` if a newer release wrote it."""
+    found = object_store.pointers.read(KEY_DOCUMENT_NAME)
+    if found is None:
+        return ReadKeyDocument(None, None)
+    try:
+        return ReadKeyDocument(KEY_DOCUMENT.decode(found.content), found)
+    except Invalid:
+        if KEY_DOCUMENT.seal_holds(found.content):
+            raise
+        return ReadKeyDocument(None, found)
+
+
+def unlock_by_key_document(object_store: ObjectStore) -> KeyDocument | None:
+    """Decrypt the data key of a repository without a descriptor; ``None`` where there is nothing encrypted.
+
+    Raises:
+        Invalid: it is encrypted, and the URL names no key, or a wrong one.
+        Corrupted: there are applications, and no data key.
+    """
+    document, pointer = read_key_document(object_store)
+    if object_store.key is None:
+        if pointer is not None:
+            raise key_missing(object_store.url)
+    elif document is not None:
+        object_store.key.unlock(document.repository_id, document.encryption)
+    elif next(object_store.blobs.directories(APPLICATIONS), None) is not None:
+        raise _lost(object_store)
+    return document
+
+
+def put_key_document(
+    object_store: ObjectStore, key: RepositoryKey, repository_id: str, data_key: bytes | None = None
+) -> KeyDocument:
+    """Put the key document of a new repository, with a data key or a new one; the document that is there then."""
+    data_key = data_key or new_data_key()
+    mine = KeyDocument(repository_id, wrapped(key.user_key, repository_id, data_key))
+    while True:
+        document, pointer = read_key_document(object_store)
+        if document is not None:
+            key.unlock(document.repository_id, document.encryption)
+            return document
+        version = None if pointer is None else pointer.version
+        if object_store.pointers.swap(KEY_DOCUMENT_NAME, KEY_DOCUMENT.encode(mine), version) is not None:
+            key.adopt(data_key)
+            return mine
+
+
+def renew_key_document(object_store: ObjectStore, descriptor: RepositoryDescriptor) -> None:
+    """Let the key document say what the descriptor of an encrypted repository says."""
+    if descriptor.encryption is None:
+        return
+    wanted = KeyDocument(descriptor.id, descriptor.encryption)
+    while True:
+        document, pointer = read_key_document(object_store)
+        version = None if pointer is None else pointer.version
+        if document == wanted or object_store.pointers.swap(KEY_DOCUMENT_NAME, KEY_DOCUMENT.encode(wanted), version):
+            return
+
+
+def _lost(object_store: ObjectStore) -> Corrupted:
+    return Corrupted(
+        f"Neither {DESCRIPTOR_NAME} nor {KEY_DOCUMENT_NAME} at {object_store.url} can be read. Without the data key in "
+        "them nothing there can be decrypted.",
+        code="encryption-key-lost",
+        action=f"Restore one of them: an earlier version of the object, or {KEY_DOCUMENT_NAME} of a replica, which the "
+        "key of the replica opens. If there is none, make a repository at another place, and publish there.",
+        repository=object_store.url,
+    )

@@ -1,0 +1,117 @@
+"""The two documents that have the data key: either is rebuilt from the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Corrupted, Invalid
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
+from statecore.repository.encryption import KEY_DOCUMENT_NAME
+from statecore.repository.key_document import KEY_DOCUMENT
+from statecore.repository.object_store import object_store_of
+from statecore.repository.repository import create_repository, create_repository_in, open_repository
+from tests.harness.raising import raises
+from tests.unit.repository.encrypted import encrypted_url, stored_files
+from tests.unit.repository.published import APPLICATION, Publishing
+from tests.unit.repository.snapshots import fetched
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def url(root: Path, tmp_path: Path) -> str:
+    url = encrypted_url(root)
+    Publishing(url, tmp_path).publish(10)
+    return url
+
+
+def test_both_have_the_same_key(root: Path, url: str) -> None:
+    document = KEY_DOCUMENT.decode((root / KEY_DOCUMENT_NAME).read_bytes())
+    descriptor = DESCRIPTOR.decode((root / DESCRIPTOR_NAME).read_bytes())
+    assert (document.repository_id, document.encryption) == (descriptor.id, descriptor.encryption)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"damaged"])
+@pytest.mark.parametrize("name", [DESCRIPTOR_NAME, KEY_DOCUMENT_NAME])
+def test_a_lost_one_is_rebuilt(root: Path, url: str, name: str, content: bytes | None) -> None:
+    before, kept = open_repository(url).descriptor, stored_files(root)
+    (root / name).unlink()
+    if content is not None:
+        (root / name).write_bytes(content)
+    if name == DESCRIPTOR_NAME:
+        code = "missing" if content is None else "damaged"
+        with raises(Corrupted, f"repository-descriptor-{code}", repository=url):
+            open_repository(url)
+    else:
+        open_repository(url)
+    made = create_repository(url)
+    assert (made.is_new, made.is_id_restored) == ((True, True) if name == DESCRIPTOR_NAME else (False, False))
+    assert (made.repository.descriptor.id, made.repository.descriptor.encryption) == (before.id, before.encryption)
+    after = stored_files(root)
+    assert {name: one for name, one in after.items() if name != DESCRIPTOR_NAME} == {
+        name: one for name, one in kept.items() if name != DESCRIPTOR_NAME
+    }
+    assert fetched(ApplicationRepository.open(url, APPLICATION))
+
+
+def test_where_both_are_lost_nothing_is_made_in_their_place(root: Path, url: str) -> None:
+    lost = (root / KEY_DOCUMENT_NAME).read_bytes()
+    for name in (DESCRIPTOR_NAME, KEY_DOCUMENT_NAME):
+        (root / name).unlink()
+    before = stored_files(root)
+    for ask in (open_repository, create_repository):
+        with raises(Corrupted, "encryption-key-lost", repository=url):
+            ask(url)
+    assert stored_files(root) == before
+    (root / KEY_DOCUMENT_NAME).write_bytes(lost)
+    create_repository(url)
+    assert fetched(ApplicationRepository.open(url, APPLICATION))
+
+
+def test_a_place_with_a_key_document_alone_is_not_made_a_repository_without_encryption(root: Path, url: str) -> None:
+    (root / DESCRIPTOR_NAME).unlink()
+    (root / KEY_DOCUMENT_NAME).write_bytes(b"damaged")
+    with raises(Invalid, "encryption-key-missing"):
+        create_repository(root.as_uri())
+    assert not (root / DESCRIPTOR_NAME).exists()
+
+
+@pytest.mark.parametrize("key", ["key", "another"])
+def test_of_two_that_make_one_at_once_both_use_the_data_key_of_the_first(tmp_path: Path, root: Path, key: str) -> None:
+    slower = object_store_of(encrypted_url(root))
+    faster = []
+
+    def probed() -> None:
+        slower.probe()
+        made = create_repository(encrypted_url(root, key))
+        faster.append(made.repository)
+        (root / DESCRIPTOR_NAME).unlink()  # it is not there yet
+
+    racing = slower._replace(probe=probed)
+    if key != "key":
+        with raises(Invalid, "encryption-key-wrong"):
+            create_repository_in(racing)
+        return
+    made = create_repository_in(racing).repository
+    assert made.descriptor.id == faster[0].descriptor.id
+    faster[0].object_store.blobs.put_if_absent("apps/a", b"content")
+    assert made.object_store.blobs.get("apps/a") == b"content"
+
+
+def test_one_of_a_newer_release_is_left_alone(root: Path, url: str) -> None:
+    from statecore.documents import encode_json, parse_json
+
+    path = root / KEY_DOCUMENT_NAME
+    newer = {name: value for name, value in parse_json(path.read_bytes()).items() if name != "seal"} | {"version": 9}
+    path.write_bytes(encode_json(KEY_DOCUMENT.sealed(newer)))
+    (root / DESCRIPTOR_NAME).unlink()
+    before = stored_files(root)
+    with raises(Invalid, "format-unsupported"):
+        create_repository(url)
+    assert stored_files(root) == before
