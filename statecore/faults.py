@@ -113,6 +113,9 @@ COPY_POINTS: tuple[str, ...] = (
 REPLICA_PROMOTION_POINTS: tuple[str, ...] = ("promote-replica.after-descriptor", "promote-replica.after-head")
 """A replica that becomes a primary; the second after each head."""
 
+KEY_ROTATION_POINTS: tuple[str, ...] = ("rotate-key.after-descriptor",)
+"""A rotation of the key of a repository."""
+
 CHANGE_POINTS: tuple[str, ...] = ("change.after-lock", "change.after-plan")
 """A migration, repair or promotion, before it copies something."""
 
@@ -192,6 +195,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *COLLECTION_POINTS,
     *COPY_POINTS,
     *REPLICA_PROMOTION_POINTS,
+    *KEY_ROTATION_POINTS,
     *FETCH_POINTS,
     *BACKUP_POINTS,
     *CHANGE_POINTS,

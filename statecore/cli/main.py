@@ -76,6 +76,7 @@ REPO: dict[str, str] = {
     "prune": "delete what no snapshot needs any more",
     "copy": "copy what is new into a replica at another place",
     "promote-replica": "make a replica a primary, for jobs to publish to",
+    "rotate-key": "exchange the key of an encrypted repository",
     "repair-head": "rebuild a lost or damaged head: the list of current snapshots",
 }
 """Command of ``statecore repo`` → its description."""
@@ -116,10 +117,10 @@ A start from a snapshot:
   statecore fetch --repository s3://states/production --application-id orders \\
       --state-dir /var/lib/kafka-streams
 
-migrate, promote, recover-global, repair, and repo forget, prune, repair-head
-and promote-replica show a plan, and change nothing without --apply. restore,
-advance, fetch, checkpoint, backup and repo compact act at once; with --plan
-they show what they would do.
+migrate, promote, recover-global, repair, and repo forget, prune, repair-head,
+rotate-key and promote-replica show a plan, and change nothing without --apply.
+restore, advance, fetch, checkpoint, backup and repo compact act at once; with
+--plan they show what they would do.
 
 Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by
 another, 12 corrupted, 13 invalid request, 14 not found, 15 not enough room,

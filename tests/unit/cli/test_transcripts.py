@@ -35,6 +35,7 @@ from tests.unit.jobs.diff.test_run import OTHERS, ROWS, write
 from tests.unit.jobs.history.test_instance_history import Directory
 from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import FAILURE, entry
+from tests.unit.repository.encrypted import key_file
 from tests.unit.repository.published import Publishing, flip
 from tests.unit.standby.promote.promoting import World
 
@@ -434,6 +435,29 @@ def test_repo_copy(transcript: Transcript, root: Path) -> None:
     assert [transcript.run(*promotion, *more) for more in ([], ["--apply"], [])] == [0, 0, 0]
     assert transcript.run(*words) == 13
     transcript.check("repo-copy")
+
+
+def test_repo_rotate_key(transcript: Transcript, root: Path) -> None:
+    """An encrypted repository, from its beginning to its second key."""
+    key_file(root / "key"), key_file(root / "key-2")
+    plain = (root / "repository").as_uri()
+    url, renewed = (f"{plain}?encryption-key=file:{root}/{name}" for name in ("key", "key-2"))
+    assert transcript.run("repo", "init", "--repository", url) == 0
+    assert transcript.run("repo", "init", "--repository", url) == 0
+    assert transcript.run("repo", "snapshots", "--repository", plain) == 13
+    rotation = ("repo", "rotate-key", "--repository", url, "--new-key", f"file:{root}/key-2")
+    assert [transcript.run(*rotation, *more) for more in ([], ["--apply"], [])] == [0, 0, 0]
+    assert transcript.run("repo", "snapshots", "--repository", url) == 13
+    assert transcript.run("repo", "snapshots", "--repository", renewed) == 14
+    (root / "key-2").chmod(0o644)
+    assert transcript.run("repo", "snapshots", "--repository", renewed) == 13
+    (root / "key-2").chmod(0o600)
+    for name in ("repository.json", "encryption.json"):
+        (root / "repository" / name).unlink()
+    (root / "repository/apps/orders").mkdir(parents=True)
+    assert transcript.run("repo", "init", "--repository", renewed) == 12
+    assert transcript.run("repo", "init", "--repository", f"{plain}?encryption-key=secret") == 13
+    transcript.check("repo-rotate-key")
 
 
 def test_backup(transcript: Transcript, root: Path) -> None:

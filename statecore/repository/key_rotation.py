@@ -1,0 +1,105 @@
+"""Encrypts the data key of a repository with another key of the user.
+
+::
+
+    descriptor      swapped for one with the data key encrypted by the new key: the old one opens nothing any more
+    key document    the same
+
+The data key stays, so no blob is written again, and jobs that have the repository open go on. A rotation that was
+killed in between is gone on with by the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from statecore.documents import encode_json
+from statecore.errors import Fenced, Invalid
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.objectstore.user_key import UserKey
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, WrappedKey
+from statecore.repository.encryption import not_encrypted, unwrapped, wrapped
+from statecore.repository.key_document import renew_key_document
+from statecore.repository.object_store import object_store_of, with_key
+from statecore.repository.repository import Repository, open_repository
+
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class KeyRotation:
+    """A rotation, planned or done."""
+
+    repository: Repository
+    before: str  # where the old key is
+    after: str  # where the new one is
+    # whether an earlier rotation had swapped the descriptor already, and only the key document may lack the new key
+    is_resumed: bool
+    encryption: WrappedKey  # the data key, encrypted by the new key
+
+    @property
+    def url(self) -> str:
+        """The URL of the repository with the new key."""
+        return with_key(self.repository.object_store.url, self.after)
+
+
+def plan_rotation(url: str, new_key: UserKey) -> KeyRotation:
+    """Open a repository with its old key, and try the new one. Nothing is changed.
+
+    Raises:
+        Invalid: the repository is not encrypted, or one of the keys cannot be used.
+    """
+    old = object_store_of(url).key
+    if old is None:
+        open_repository(url)  # says that there is none, or that it is encrypted and the URL has no key
+        raise not_encrypted(url)
+    try:
+        repository = open_repository(url)
+    except Invalid as error:
+        if error.code != "encryption-key-wrong":
+            raise
+        try:
+            repository = open_repository(with_key(url, new_key.reference))
+        except Invalid:
+            raise error from None
+        begun = repository.descriptor.encryption
+        assert begun is not None
+        return KeyRotation(repository, old.user_key.reference, new_key.reference, True, begun)
+    key, repository_id = repository.object_store.key, repository.descriptor.id
+    assert key is not None
+    encryption = wrapped(new_key, repository_id, key.data_key)
+    if unwrapped(new_key, repository_id, encryption) != key.data_key:
+        raise new_key.wrong(repository_id)
+    return KeyRotation(repository, old.user_key.reference, new_key.reference, False, encryption)
+
+
+def rotate(rotation: KeyRotation, faults: FaultPoints = NO_FAULTS) -> None:
+    """Apply a rotation."""
+    descriptor = replace(rotation.repository.descriptor, encryption=rotation.encryption)
+    if not rotation.is_resumed:
+        _swap(rotation)
+        faults.reach("rotate-key.after-descriptor")
+    renew_key_document(rotation.repository.object_store, descriptor)
+
+
+def _swap(rotation: KeyRotation) -> None:
+    """Change the descriptor, unless another process has rotated the key since."""
+    object_store, opened = rotation.repository.object_store, rotation.repository.descriptor
+    for _ in range(_TRIES):
+        found = object_store.pointers.read(DESCRIPTOR_NAME)
+        if found is None:
+            break
+        document = DESCRIPTOR.read(found.content)
+        if (document.value.id, document.value.encryption) != (opened.id, opened.encryption):
+            break
+        changed = DESCRIPTOR.rewritten(document, replace(document.value, encryption=rotation.encryption))
+        content = encode_json(DESCRIPTOR.sealed(changed))
+        if object_store.pointers.swap(DESCRIPTOR_NAME, content, found.version) is not None:
+            return
+    raise Fenced(
+        f"The descriptor of the repository at {object_store.url} was replaced by another process. Its key is as that "
+        "left it.",
+        code="repository-replaced",
+        action="Check which process writes there, and run this again.",
+        repository=object_store.url,
+    )
