@@ -45,17 +45,21 @@ class FrameCipher:
 
     def __init__(self, data_key: bytes) -> None:
         self._xaes = Xaes256Gcm(_derived(data_key, "frames"))
-        self._nonce_key = _derived(data_key, "nonces")
+        self._nonces = hmac.new(_derived(data_key, "nonces"), digestmod="sha256")
         self._name_key = _derived(data_key, "names")
 
     def sealed(self, name: str, content: Content) -> SealedContent:
         """What is stored for a content under a name."""
         return SealedContent(self, name, content)
 
-    def seal_frame(self, name: str, number: int, content: bytes) -> bytes:
+    def seal_frame(self, name: str, number: int, content: bytes | memoryview) -> tuple[bytes, bytes]:
+        """Nonce, and ciphertext with tag, of one frame."""
         place = _place(name, number)
-        nonce = hmac.digest(self._nonce_key, place + content, "sha256")[:NONCE_BYTES]
-        return nonce + self._xaes.encrypt(nonce, content, place)
+        digest = self._nonces.copy()
+        digest.update(place)
+        digest.update(content)
+        nonce = digest.digest()[:NONCE_BYTES]
+        return nonce, self._xaes.encrypt(nonce, content, place)
 
     def open_frames(self, name: str, stored: bytes, first: int = 0) -> bytes:
         """The content of frames that are stored one after the other, from the number ``first`` on.
@@ -92,13 +96,13 @@ class SealedContent(Source):
     def read(self, start: int, end: int) -> bytes:
         first, last = start // SEALED_BYTES, -(-end // SEALED_BYTES)
         low = first * FRAME_BYTES
-        content = bytes_of(self._content, low, min(last * FRAME_BYTES, self._content_size))
-        frames = [
-            self._cipher.seal_frame(self._name, number, content[at : at + FRAME_BYTES])
-            for number in range(first, last)
-            for at in [number * FRAME_BYTES - low]
-        ]
-        return b"".join(frames)[start - first * SEALED_BYTES : end - first * SEALED_BYTES]
+        content = memoryview(bytes_of(self._content, low, min(last * FRAME_BYTES, self._content_size)))
+        pieces: list[bytes] = []
+        for number in range(first, last):
+            at = number * FRAME_BYTES - low
+            pieces += self._cipher.seal_frame(self._name, number, content[at : at + FRAME_BYTES])
+        sealed = b"".join(pieces)
+        return sealed[start - first * SEALED_BYTES : end - first * SEALED_BYTES]
 
 
 def _place(name: str, number: int) -> bytes:

@@ -25,7 +25,7 @@ class Xaes256Gcm:
         subkey = (doubled ^ 0x87 if doubled >> 128 else doubled) & ((1 << 128) - 1)
         self._mask = subkey << 128 | subkey
 
-    def encrypt(self, nonce: bytes, content: bytes, associated: bytes) -> bytes:
+    def encrypt(self, nonce: bytes, content: bytes | memoryview, associated: bytes) -> bytes:
         """Ciphertext and tag; ``associated`` is authenticated, and not in the result."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

@@ -105,7 +105,7 @@ def test_a_nonce_repeats_only_with_name_place_and_content(cipher: FrameCipher) -
             ("a", 0, b""),
         ]
     ]
-    assert len({one[:24] for one in sealed}) == 5
+    assert len({nonce for nonce, _ in sealed}) == 5
     assert cipher.seal_frame("a", 0, content) == sealed[0]
 
 
@@ -115,4 +115,4 @@ def test_each_purpose_has_a_key_of_its_own_and_names_are_a_keyed_hash(cipher: Fr
     assert cipher.hash_in_name(digest) == hmac.digest(key, digest.encode(), "sha256").hex()
     nonces = hmac.digest(KEY, b"statecore encryption-1 nonces\1", "sha256")
     expected = hmac.digest(nonces, b"a/b\0" + (7).to_bytes(8, "big") + b"content", "sha256")[:24]
-    assert cipher.seal_frame("a/b", 7, b"content")[:24] == expected
+    assert cipher.seal_frame("a/b", 7, b"content")[0] == expected
