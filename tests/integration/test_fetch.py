@@ -14,6 +14,7 @@ from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
+from statecore.repository.object_store import object_store_of, with_key
 from statecore.repository.repository import create_repository
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -24,6 +25,7 @@ from tests.harness.shop_application import Shop
 from tests.harness.snapshot_requests import fetch, publish
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Lived, World
+from tests.unit.repository.encrypted import key_file
 
 pytestmark = pytest.mark.integration
 
@@ -66,6 +68,23 @@ def test_kafka_streams_opens_what_was_fetched_without_transactions(
 ) -> None:
     lived = Lived.of(World(broker, streams_jvm, application_id, tmp_path / "lived", "at_least_once"))
     opens_what_is_fetched(lived, lived.lost(state_dir), url)
+
+
+@pytest.mark.full
+def test_kafka_streams_opens_what_was_fetched_from_an_encrypted_repository_that_tells_the_server_nothing(
+    lived: Lived, world: World, server: S3Server, tmp_path: Path
+) -> None:
+    place = server.bucket("states").below(uuid.uuid4().hex).url
+    url = with_key(place, f"file:{key_file(tmp_path / 'key')}")
+    create_repository(url)
+    opens_what_is_fetched(lived, world, url)
+    stored = object_store_of(place).blobs
+    names = [blob.name for blob in stored.list("apps/")]
+    assert {name.split("/")[2] for name in names} >= {"HEAD", "manifests", "task-manifests"}
+    secrets = (b"key-1", b"round ", b"plain", b"stamped", b"changelog", b"rocksdb", world.application_id.encode())
+    for name in names:
+        content = stored.get(name)
+        assert [secret for secret in secrets if secret in content or secret in name.split("/", 2)[2].encode()] == []
 
 
 def opens_what_is_fetched(lived: Lived, world: World, url: str) -> None:
