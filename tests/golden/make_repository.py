@@ -1,9 +1,10 @@
-"""Makes a repository of format version 1: ``python -m tests.golden.make_repository``.
+"""Makes repositories of format version 1: ``python -m tests.golden.make_repository version-1 encrypted-1``.
 
-Every later release reads it: made once, and not again. It has two snapshots of an application (a window store, a
+Every later release reads them: made once, and not again. ``encrypted-1`` is encrypted with the key of 32 bytes that is
+the SHA-256 of its name. Each has two snapshots of an application (a window store, a
 key-value store, a global store; one snapshot of runs, one of RocksDB's own files with runs above), of which one is
-pinned, a retention of its own, a collection behind it, and garbage that is listed. ``version-1.json`` has what the
-stores hold, by snapshot.
+pinned, a retention of its own, a collection behind it, and garbage that is listed. ``<name>.json`` has what the stores
+hold, by snapshot.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import sys
 import tarfile
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +25,53 @@ from statecore.repository.forget import forget
 from statecore.repository.head import Retention
 from statecore.repository.pins import pin
 from tests.unit.jobs.published import CUT, Shop
+from tests.unit.repository.encrypted import encrypted_url
 
 HERE = Path(__file__).resolve().parent / "repositories"
-ARCHIVE, CONTENTS = HERE / "version-1.tar.gz", HERE / "version-1.json"
+PLAIN, ENCRYPTED = "version-1", "encrypted-1"
+KEY = sha256(ENCRYPTED.encode()).digest()
+"""The key of the user of the encrypted one."""
+
 _MODIFIED = 1_795_251_600
 
 
-def main() -> None:
-    """Make the archive and its contents."""
-    with tempfile.TemporaryDirectory() as directory:
-        shop = Shop(Path(directory))
-        forgotten = shop.publish([100])
-        pinned = shop.publish([200, 300], cut=CUT + 60)
-        newest = shop.publish([300, 400], based=True, cut=CUT + 120)
-        assert len({forgotten.snapshot, pinned.snapshot, newest.snapshot}) == 3
-        pin(shop.app_repository, pinned.snapshot, "kept for ever")
-        forget(shop.app_repository, Retention(last=1, hourly=0, daily=0, weekly=0))
-        for _ in range(2):
-            Collector(shop.app_repository, min_age_ms=0).run()
-        contents = contents_of(shop.app_repository)
-        CONTENTS.write_text(json.dumps(contents, indent=1, sort_keys=True) + "\n")
-        ARCHIVE.write_bytes(_packed(Path(directory) / "repository"))
+class _EncryptedShop(Shop):
+    """An application whose repository is encrypted."""
+
+    @property
+    def url(self) -> str:
+        return encrypted_url(self.root / "repository", ENCRYPTED)
+
+
+def main(*names: str) -> None:
+    """Make the archives and their contents."""
+    for name in names:
+        with tempfile.TemporaryDirectory() as directory:
+            shop = {PLAIN: Shop, ENCRYPTED: _EncryptedShop}[name](Path(directory))
+            contents = _published(shop)
+            contents_file(name).write_text(json.dumps(contents, indent=1, sort_keys=True) + "\n")
+            archive(name).write_bytes(_packed(Path(directory) / "repository"))
+
+
+def archive(name: str) -> Path:
+    return HERE / f"{name}.tar.gz"
+
+
+def contents_file(name: str) -> Path:
+    return HERE / f"{name}.json"
+
+
+def _published(shop: Shop) -> dict[str, dict[str, list[Any]]]:
+    """Publish, forget and collect; what the stores hold then."""
+    forgotten = shop.publish([100])
+    pinned = shop.publish([200, 300], cut=CUT + 60)
+    newest = shop.publish([300, 400], based=True, cut=CUT + 120)
+    assert len({forgotten.snapshot, pinned.snapshot, newest.snapshot}) == 3
+    pin(shop.app_repository, pinned.snapshot, "kept for ever")
+    forget(shop.app_repository, Retention(last=1, hourly=0, daily=0, weekly=0))
+    for _ in range(2):
+        Collector(shop.app_repository, min_age_ms=0).run()
+    return contents_of(shop.app_repository)
 
 
 def contents_of(app_repository: ApplicationRepository) -> dict[str, dict[str, list[Any]]]:
@@ -74,4 +103,4 @@ def _packed(root: Path) -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
