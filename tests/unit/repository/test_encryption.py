@@ -22,11 +22,13 @@ from statecore.repository.encryption import KEY_DOCUMENT_NAME
 from statecore.repository.forget import forget
 from statecore.repository.head import Retention
 from statecore.repository.head_repair import apply_repair, plan_repair
+from statecore.repository.layout import Layout
 from statecore.repository.listing import list_snapshots
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import create_replica, create_repository, open_repository
 from statecore.repository.upload import put_files
 from tests.harness.raising import raises
+from tests.unit.objectstore.implementations import IMPLEMENTATIONS
 from tests.unit.repository.encrypted import encrypted_url, key_file, stored_files
 from tests.unit.repository.published import APPLICATION, STORE, TOPIC, Publishing
 from tests.unit.repository.snapshots import fetched, file_of
@@ -231,3 +233,21 @@ def test_the_descriptor_says_that_it_is_encrypted(orders: Publishing, root: Path
     assert found.encryption is not None
     assert orders.app_repository.repository.descriptor == found
     assert key_file(root.parent / "key").read_text() not in (root / DESCRIPTOR_NAME).read_text()
+
+
+@pytest.mark.parametrize("size", [1000, 3 << 20, 40 << 20])
+def test_an_object_that_was_overwritten_in_s3_is_found_without_reading_it(tmp_path: Path, size: int) -> None:
+    """By the checksum of what is stored, of one request or of parts; its size is right."""
+    blobs, names = IMPLEMENTATIONS["encrypted s3"](tmp_path), Layout(APPLICATION)
+    file, other = (file_of(tmp_path / "files", os.urandom(size)) for _ in range(2))
+    (extent,) = put_files(blobs, names, [file])
+    named, local = NamedFile(file.sha256, extent), {file.sha256: file.path}
+    assert missing_files(blobs, [named], local) == set()
+    blobs.replace(extent.blob, other.path)
+    assert missing_files(blobs, [named], local) == {named}
+    put_files(blobs, names, [file])
+    assert missing_files(blobs, [named], local) == set()
+    assert damaged_files(blobs, [named]) == {}
+    file.path.write_bytes(other.path.read_bytes())
+    with raises(Corrupted, "upload-file-changed"):
+        put_files(blobs, names, [file])
