@@ -12,7 +12,7 @@ from typing import NamedTuple
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid
 from statecore.objectstore.pointers import PointerValue
-from statecore.repository.descriptor import DESCRIPTOR_NAME, RepositoryDescriptor
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.encryption import (
     KEY_DOCUMENT_NAME,
     KeyDocument,
@@ -83,15 +83,23 @@ def put_key_document(
             return mine
 
 
-def renew_key_document(object_store: ObjectStore, descriptor: RepositoryDescriptor) -> None:
-    """Let the key document say what the descriptor of an encrypted repository says."""
-    if descriptor.encryption is None:
-        return
-    wanted = KeyDocument(descriptor.id, descriptor.encryption)
+def renew_key_document(object_store: ObjectStore) -> None:
+    """Let the key document say what the descriptor of an encrypted repository says.
+
+    The descriptor is read after the document that is swapped. So an older one never overtakes a rotation.
+    """
     while True:
         document, pointer = read_key_document(object_store)
-        version = None if pointer is None else pointer.version
-        if document == wanted or object_store.pointers.swap(KEY_DOCUMENT_NAME, KEY_DOCUMENT.encode(wanted), version):
+        descriptor = DESCRIPTOR.decode(object_store.blobs.get(DESCRIPTOR_NAME))
+        if descriptor.encryption is None:
+            return
+        wanted, version = (
+            KeyDocument(descriptor.id, descriptor.encryption),
+            None if pointer is None else pointer.version,
+        )
+        if document == wanted:
+            return
+        if object_store.pointers.swap(KEY_DOCUMENT_NAME, KEY_DOCUMENT.encode(wanted), version) is not None:
             return
 
 

@@ -75,11 +75,10 @@ def plan_rotation(url: str, new_key: UserKey) -> KeyRotation:
 
 def rotate(rotation: KeyRotation, faults: FaultPoints = NO_FAULTS) -> None:
     """Apply a rotation."""
-    descriptor = replace(rotation.repository.descriptor, encryption=rotation.encryption)
     if not rotation.is_resumed:
         _swap(rotation)
         faults.reach("rotate-key.after-descriptor")
-    renew_key_document(rotation.repository.object_store, descriptor)
+    renew_key_document(rotation.repository.object_store)
 
 
 def _swap(rotation: KeyRotation) -> None:

@@ -152,7 +152,8 @@ def _create(object_store: ObjectStore, source: Repository | None) -> CreatedRepo
         object_store.probe()
         found, damaged = _usable_descriptor(object_store)  # another process may have made it since
     if found is not None:
-        renew_key_document(object_store, found)
+        if found.encryption is not None:
+            renew_key_document(object_store)
         return CreatedRepository(Repository(object_store, found), is_new=False)
     recorded = _recorded_id(object_store)  # only after the descriptor was read: see check_descriptor_unchanged
     content = DESCRIPTOR.encode(_new_descriptor(object_store, recorded, source))

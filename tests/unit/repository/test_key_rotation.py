@@ -8,13 +8,20 @@ import pytest
 
 from statecore.errors import Fenced, Invalid
 from statecore.faults import KEY_ROTATION_POINTS, FaultInjected, InjectedFault
+from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.user_key import UserKey
 from statecore.objectstore.user_keys import user_key_of
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR_NAME
 from statecore.repository.encryption import KEY_DOCUMENT_NAME
 from statecore.repository.key_rotation import plan_rotation, rotate
-from statecore.repository.repository import create_repository, open_repository
+from statecore.repository.object_store import object_store_of
+from statecore.repository.repository import (
+    create_replica,
+    create_repository,
+    create_repository_in,
+    open_repository,
+)
 from tests.harness.raising import raises
 from tests.unit.repository.encrypted import encrypted_url, key_file, stored_files
 from tests.unit.repository.published import APPLICATION, Publishing
@@ -89,6 +96,30 @@ def test_of_two_rotations_one_is_done(orders: Publishing, root: Path, new_key: U
     check_rotated(root)
 
 
+@pytest.mark.parametrize("key_document", [b"damaged", None])
+def test_an_init_that_a_rotation_overtakes_does_not_bring_the_old_key_back(
+    orders: Publishing, root: Path, new_key: UserKey, key_document: bytes | None
+) -> None:
+    (root / KEY_DOCUMENT_NAME).unlink()
+    if key_document is not None:
+        (root / KEY_DOCUMENT_NAME).write_bytes(key_document)
+    stored = object_store_of(orders.app_repository.url)
+    done: list[None] = []
+
+    class Overtaken(Pointers):
+        def read(self, name: str) -> PointerValue | None:
+            return stored.pointers.read(name)
+
+        def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
+            if not done:
+                done.append(rotate(plan_rotation(orders.app_repository.url, new_key)))
+            return stored.pointers.swap(name, content, expected)
+
+    create_repository_in(stored._replace(pointers=Overtaken()))
+    assert done
+    check_rotated(root)
+
+
 @pytest.mark.parametrize("wrong", ["old", "new", "both"])
 def test_a_key_that_cannot_be_used_changes_nothing(
     orders: Publishing, root: Path, new_key: UserKey, wrong: str
@@ -111,9 +142,6 @@ def test_only_an_encrypted_repository_has_a_key_to_rotate(tmp_path: Path, root: 
 
 
 def test_a_replica_is_rotated_by_itself(orders: Publishing, root: Path, new_key: UserKey, tmp_path: Path) -> None:
-    from statecore.repository.object_store import object_store_of
-    from statecore.repository.repository import create_replica
-
     target = encrypted_url(tmp_path / "replica", "key of the replica")
     create_replica(object_store_of(target), open_repository(orders.app_repository.url))
     rotate(plan_rotation(target, new_key))
