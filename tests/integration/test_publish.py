@@ -26,6 +26,7 @@ from statecore.jobs.restore.resume import NOT_PUBLISHED
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest, StoreSnapshot
+from statecore.repository.object_store import with_key
 from statecore.repository.repository import create_repository
 from tests.harness import mounts, topics
 from tests.harness.broker import Broker
@@ -36,6 +37,7 @@ from tests.harness.s3_server import S3Server
 from tests.harness.three_kinds import deletes_and_overwrites, three_kinds
 from tests.harness.topics import Record
 from tests.harness.verify_image import verify_image
+from tests.unit.repository.encrypted import key_file
 
 pytestmark = pytest.mark.integration
 
@@ -44,9 +46,11 @@ NOW = int(time.time() * 1000)
 
 @pytest.fixture(params=one_of(["directory", "s3"]))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "s3":
+    if request.param != "directory":
         server: S3Server = request.getfixturevalue("server")
         found = server.bucket("states").below(sha256(str(tmp_path).encode()).hexdigest()[:12]).url
+        if request.param == "encrypted s3":
+            found = with_key(found, f"file:{key_file(tmp_path / 'key')}")
     else:
         found = (tmp_path / "repository").as_uri()
     create_repository(found)
@@ -95,7 +99,9 @@ def stores_of(app_repository: ApplicationRepository) -> dict[tuple[str, str], St
     return found
 
 
-@pytest.mark.parametrize("url", ["directory", "s3"], indirect=True)
+@pytest.mark.parametrize(
+    "url", ["directory", "s3", pytest.param("encrypted s3", marks=pytest.mark.full)], indirect=True
+)
 def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
     spec: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
