@@ -64,8 +64,8 @@ class FrameCipher:
     def open_frames(self, name: str, stored: bytes, first: int = 0) -> bytes:
         """The content of frames that are stored one after the other, from the number ``first`` on.
 
-        A frame that cannot be opened gives zeros. So whoever knows the hash of the content finds it damaged, as
-        elsewhere, and no byte that others have put is taken for content.
+        A frame that cannot be opened gives zeros. So a reader that knows the hash of the content finds it damaged,
+        as elsewhere, and no byte that others have put is taken for content.
         """
         frames = memoryview(stored)
         return b"".join(
@@ -81,7 +81,7 @@ class FrameCipher:
         return bytes(len(sealed) - TAG_BYTES) if content is None else content
 
     def hash_in_name(self, sha256: str) -> str:
-        """A keyed hash of a hash: who has no key cannot confirm a guess of a content by its name."""
+        """A keyed hash of a hash: without the key a name does not confirm a guess of its content."""
         return hmac.digest(self._name_key, sha256.encode(), "sha256").hex()
 
 
