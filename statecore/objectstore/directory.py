@@ -203,7 +203,7 @@ class DirectoryBlobs(Blobs):
         found = []
         with self._translated("listed", prefix):
             above = self._root / prefix.rpartition("/")[0]
-            for directory, _, files in os.walk(above):
+            for directory, _, files in os.walk(above, onerror=_refuse_unlistable):
                 of = Path(directory).relative_to(self._root)
                 if not of.as_posix().startswith("~"):  # no part of a name begins with ~
                     found += [name for file in files if (name := (of / file).as_posix()).startswith(prefix)]
@@ -265,6 +265,12 @@ class DirectoryBlobs(Blobs):
             action="Check the disk and the kernel log (dmesg), then run this again.",
             **where,
         )
+
+
+def _refuse_unlistable(error: OSError) -> None:
+    """A directory that was deleted meanwhile has no blobs; of one that cannot be read that is not known."""
+    if error.errno not in _ABSENT:
+        raise error
 
 
 def _write(content: Content, path: Path) -> None:

@@ -18,7 +18,7 @@ from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.pointers import Pointers
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head
-from statecore.repository.layout import APPLICATIONS, Layout
+from statecore.repository.layout import APPLICATIONS, Layout, is_application_id
 from statecore.repository.manifest import (
     MANIFEST,
     TASK_MANIFEST,
@@ -263,5 +263,5 @@ class ApplicationRepository:
 
 
 def applications_in(repository: Repository) -> list[str]:
-    """Ids of the applications that a repository has files of, sorted."""
-    return sorted(repository.object_store.blobs.directories(APPLICATIONS))
+    """Ids of the applications that a repository has files of, sorted; a directory that cannot be one is left out."""
+    return sorted(filter(is_application_id, repository.object_store.blobs.directories(APPLICATIONS)))

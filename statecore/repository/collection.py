@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from statecore.errors import Fenced, NotFound, Retryable
+from statecore.errors import Capacity, Fenced, NotFound, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.objectstore.base import Blob
 from statecore.progress import NullProgress, Progress
@@ -109,6 +109,32 @@ class Collector:
         return self._collect(apply=True)
 
     def _collect(self, *, apply: bool) -> CollectionReport:
+        freed = Amount()
+        try:
+            report = self._collected(apply=apply)
+        except Capacity:
+            freed = self._freed() if apply else freed
+            if not freed.blobs:
+                raise
+            report = self._collected(apply=apply)
+        report.deleted.blobs += freed.blobs
+        report.deleted.bytes += freed.bytes
+        return report
+
+    def _freed(self) -> Amount:
+        """Delete what is listed and old enough by this machine's clock: a full disk has no room for a new head."""
+        head, now_ms, found = self._read_head().head, int(self._clock() * 1000), Amount()
+        reachable = NameSet(reachable_names(self._app_repository, head))
+        with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
+            for listed in read_lists(self._app_repository, Path(directory)):
+                if listed.header.epoch == head.epoch and self._is_old(listed, now_ms):
+                    self._delete_listed(listed, reachable, found, now_ms, apply=True)
+        return found
+
+    def _is_old(self, listed: ListedGarbage, now_ms: int) -> bool:
+        return now_ms - listed.blob.modified * 1000 >= self._min_age_ms
+
+    def _collected(self, *, apply: bool) -> CollectionReport:
         app_repository = self._app_repository
         app_repository.head()  # raises if there is none
         read = self._read_head()
@@ -134,12 +160,12 @@ class Collector:
             for listed in read_lists(app_repository, Path(directory)):
                 if listed.header.epoch != head.epoch:
                     self._delete([listed.blob.name], apply=apply)  # void: the head was made anew since
-                elif now_ms - listed.blob.modified * 1000 < self._min_age_ms:
+                elif not self._is_old(listed, now_ms):
                     known.append(listed)
                     for _, size in listed.garbage:
                         report.waiting.add(size)
                 else:
-                    self._delete_listed(listed, reachable, report, apply=apply)
+                    self._delete_listed(listed, reachable, report.deleted, now_ms, apply=apply)
                     known += [] if apply else [listed]
             rule = GarbageRule(head, manifests, now_ms, self._unused_ms)
             self._list(rule, reachable, known, report, Path(directory), apply=apply)
@@ -187,22 +213,30 @@ class Collector:
             blobs.delete(name)
 
     def _delete_listed(
-        self, listed: ListedGarbage, reachable: NameSet, report: CollectionReport, *, apply: bool
+        self, listed: ListedGarbage, reachable: NameSet, deleted: Amount, now_ms: int, *, apply: bool
     ) -> None:
         """Delete what a list names, unless the head was made anew, which may reach some of it."""
         self._progress.phase("delete" if apply else "read garbage", unit="blobs")
+        used = self._used_again(now_ms)
         garbage = listed.garbage
         while together := list(islice(garbage, _DELETED_TOGETHER)):
             if apply:
                 self._refuse_another_epoch(listed)
-            dead = [(name, size) for name, size in together if name not in reachable]  # all; only to be sure
+            # Nothing is reachable; it is compared only to be sure.
+            dead = [(name, size) for name, size in together if name not in reachable and name not in used]
             self._delete([name for name, _ in dead], apply=apply)
             for _, size in dead:
-                report.deleted.add(size)
+                deleted.add(size)
             self._progress.advance(len(together))
             self._faults.reach("collection.during-deletion")
         self._delete([listed.blob.name], apply=apply)
         self._progress.done()
+
+    def _used_again(self, now_ms: int) -> set[str]:
+        """Files of jobs that were written again since they were listed: a request may have an earlier one's id."""
+        names, blobs = self._app_repository.names, self._app_repository.blobs
+        files = (blob for prefix in (names.requests, names.stagings) for blob in blobs.list(prefix))
+        return {blob.name for blob in files if now_ms - blob.modified * 1000 <= self._unused_ms}
 
     def _refuse_another_epoch(self, listed: ListedGarbage) -> None:
         if self._read_head().head.epoch != listed.header.epoch:

@@ -224,16 +224,36 @@ def _read_list(app_repository: ApplicationRepository, blob: Blob, path: Path) ->
             content = app_repository.blobs.get(blob.name, start, start + _READ_BYTES)
             digest.update(content)
             file.write(content)
+    listed = None
     if digest.hexdigest() != blob.name.rpartition("-")[2]:
-        raise Corrupted(
-            f"The list of garbage {blob.name} is damaged: its SHA-256 is not the one in its name.",
-            code="garbage-list-damaged",
-            action="Check the object store, and delete this blob: the next prune makes another.",
-            blob=blob.name,
-            repository=app_repository.url,
-            application_id=app_repository.application_id,
-        )
-    return ListedGarbage(blob, GARBAGE_LIST.decode(next(_lines(path))), path)
+        why = "its SHA-256 is not the one in its name"
+    else:
+        try:
+            if first := next(_lines(path), None):
+                listed = ListedGarbage(blob, GARBAGE_LIST.decode(first), path)
+            why = "it has no header" if listed is None else _why_foreign(app_repository, listed)
+        except (zlib.error, ValueError, TypeError) as error:
+            listed, why = None, f"it cannot be read ({error})"
+    if listed is not None and not why:
+        return listed
+    raise Corrupted(
+        f"The list of garbage {blob.name} is damaged: {why}. Nothing was deleted.",
+        code="garbage-list-damaged",
+        action="Check the object store. If the head is sound, delete this blob: the next prune makes another.",
+        blob=blob.name,
+        repository=app_repository.url,
+        application_id=app_repository.application_id,
+    )
+
+
+def _why_foreign(app_repository: ApplicationRepository, listed: ListedGarbage) -> str:
+    """What shows that a list is not of this application; empty where nothing does."""
+    header, names = listed.header, app_repository.names
+    if (header.application_id, header.repository_id) != (names.application_id, app_repository.repository.descriptor.id):
+        return f"it is of {header.application_id} in the repository {header.repository_id}"
+    kept = (names.head, names.verified)
+    strange = next((name for name, _ in listed.garbage if not name.startswith(names.root) or name in kept), None)
+    return "" if strange is None else f"it names {strange!a}"
 
 
 def _lines(path: Path) -> Iterator[bytes]:

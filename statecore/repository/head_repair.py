@@ -25,6 +25,7 @@ So it does that was made last: its stores are further, and instances may have st
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +33,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from statecore.documents import parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.damaged_head import salvaged_numbers, salvaged_pins, salvaged_retention
 from statecore.repository.descriptor import DESCRIPTOR_NAME
 from statecore.repository.found_manifests import (
     ExcludedSnapshot,
@@ -53,7 +54,8 @@ from statecore.repository.retention import retained_entries
 from statecore.repository.reverted_head import why_reverted
 from statecore.repository.verification import Damage, Verification
 
-_GREATEST = 1 << 53  # Numbers of a damaged head that are not below this are ignored
+_DEFAULT = Retention()
+_JUMP = 1 << 40  # Collections that leave no trace are fewer by far
 _UNNAMED = "the head that is there does not name it"
 _COLLECTED = "the head did not name it any more, and its blobs are being deleted"
 _OLDER = "it is older than the checkpoints and compactions that a head names"
@@ -73,12 +75,30 @@ class HeadRepairPlan:
     code: str = ""  # the code of what is wrong; empty where no repair is needed
 
 
-def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> HeadRepairPlan:
-    """Inspect a head and plan its repair; ``advance`` is called for each snapshot. Nothing is changed."""
+def random_jump() -> int:
+    """By how much the collection number of a head that is made anew exceeds all known ones.
+
+    The old head may have had a greater number than anything that is left, and a collector that was stopped may still
+    delete names of it: none of them is to be made again.
+    """
+    return 1 + secrets.randbelow(_JUMP)
+
+
+def plan_repair(
+    app_repository: ApplicationRepository,
+    advance: Callable[[], None] = lambda: None,
+    jump: Callable[[], int] = random_jump,
+) -> HeadRepairPlan:
+    """Inspect a head and plan its repair. Nothing is changed.
+
+    Args:
+        advance: called for each snapshot.
+        jump: see :func:`random_jump`.
+    """
     app_repository.repository.check_primary()
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
-        return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance)
+        return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance, jump)
     refuse_other_release(HEAD, pointed.content)
     try:
         found = decoded_head(
@@ -94,11 +114,13 @@ def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], Non
             app_repository,
             (error.what, error.code),
             pointed.version,
-            _salvaged(pointed.content),
+            salvaged_numbers(pointed.content),
             advance,
-            pins=_salvaged_pins(pointed.content),
+            jump,
+            pins=salvaged_pins(pointed.content),
+            keep=salvaged_retention(pointed.content),
         )
-    return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance)
+    return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance, jump)
 
 
 def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) -> None:
@@ -122,7 +144,7 @@ def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) ->
 
 
 def _plan_of_readable_head(
-    app_repository: ApplicationRepository, read: ReadHead, advance: Callable[[], None]
+    app_repository: ApplicationRepository, read: ReadHead, advance: Callable[[], None], jump: Callable[[], int]
 ) -> HeadRepairPlan:
     """Plan for a readable head: without the snapshots that cannot be read."""
     lists = garbage_headers(app_repository)
@@ -134,7 +156,15 @@ def _plan_of_readable_head(
         known = {"epoch": now.head.epoch, "generation": now.head.generation, "collection": now.head.collection}
         pins = {one.snapshot: one.note for one in now.head.snapshots if one.pinned}
         return _plan_of_manifests(
-            app_repository, (why, "head-reverted"), now.version, known, advance, pins=pins, before=now
+            app_repository,
+            (why, "head-reverted"),
+            now.version,
+            known,
+            advance,
+            jump,
+            pins=pins,
+            keep=now.head.keep,
+            before=now,
         )
     with Verification(app_repository, tolerated=(Corrupted,)) as verification:
         verified = verification.snapshots(read.head.snapshots, advance)
@@ -167,8 +197,10 @@ def _plan_of_manifests(
     expected: str | None,
     known: Mapping[str, int],
     advance: Callable[[], None],
+    jump: Callable[[], int],
     *,
     pins: Mapping[str, str] = MappingProxyType({}),
+    keep: Retention = _DEFAULT,
     before: ReadHead | None = None,
 ) -> HeadRepairPlan:
     """Plan a head from the manifests.
@@ -177,13 +209,15 @@ def _plan_of_manifests(
         problem: what is wrong with the old one, and its code.
         expected: its version; ``None`` where there is none.
         known: its epoch, generation and collection number, where known.
+        jump: see :func:`random_jump`.
         pins: the snapshots that it pins, and why.
+        keep: its retention, where known.
         before: the old one where it can be read.
     """
     wrong, code = problem
     lists = garbage_headers(app_repository)  # before the manifests: what is listed after that is void
     manifests, left_out, foreign_ids = find_manifests(app_repository)
-    collection = max(known.get("collection", 0), _last_collection(manifests.values(), lists)) + 1
+    collection = max(known.get("collection", 0), _last_collection(manifests.values(), lists)) + jump()
     known = {  # a collection swaps the head without a manifest
         "epoch": max([known.get("epoch", 0), *(one.epoch for one in lists)]),
         "generation": max([known.get("generation", 0), *(one.generation for one in lists)]),
@@ -230,11 +264,12 @@ def _plan_of_manifests(
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published instead"
         left_out.append(ExcludedSnapshot(name, why, "not-connected" if rival is None else "superseded"))
-    entries, older = _entries(app_repository, chain, pins, Retention() if before is None else before.head.keep)
+    entries, older = _entries(app_repository, chain, pins, keep)
     left_out += [ExcludedSnapshot(name, _OLDER, "older") for name in older]
     head = _next_head(
         app_repository, entries, manifests.values(), known, collection, None if before is None else before.head
     )
+    head = replace(head, keep=keep)
     document = encoded_head(head, None if before is None else before.raw)
     return HeadRepairPlan(wrong, head, tuple(left_out), document, expected, code)
 
@@ -381,31 +416,3 @@ def _code(damage: Mapping[str, Damage]) -> str:
 def _describe(damage: Mapping[str, Damage]) -> str:
     first = next(iter(damage.values())).what
     return first if len(damage) == 1 else f"{first} {len(damage) - 1} other tasks of it are damaged, too."
-
-
-def _salvaged(content: bytes) -> dict[str, int]:
-    """Epoch and generation from a damaged head, where readable."""
-    document = _object(content)
-    return {
-        name: value
-        for name in ("epoch", "generation")
-        if type(value := document.get(name)) is int and 0 <= value < _GREATEST
-    }
-
-
-def _salvaged_pins(content: bytes) -> dict[str, str]:
-    """Pinned snapshots and their notes from a damaged head, where readable; one too many only keeps more."""
-    entries = _object(content).get("snapshots")
-    return {
-        entry["snapshot"]: str(entry.get("note", ""))
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, Mapping) and entry.get("pinned") is True and isinstance(entry.get("snapshot"), str)
-    }
-
-
-def _object(content: bytes) -> Mapping[str, Any]:
-    try:
-        document = parse_json(content)
-    except ValueError:
-        return {}
-    return document if isinstance(document, Mapping) else {}

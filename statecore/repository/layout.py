@@ -22,6 +22,10 @@ def _itself(sha256: str) -> str:
     return sha256
 
 
+def is_application_id(text: str) -> bool:
+    return bool(text) and text not in (".", "..") and _LEGAL.issuperset(text)
+
+
 class Layout:
     """Names of one application's blobs and pointers.
 
@@ -32,7 +36,7 @@ class Layout:
     """
 
     def __init__(self, application_id: str, collection: int = 0, hash_in_name: Callable[[str], str] = _itself) -> None:
-        if not application_id or application_id in (".", "..") or not _LEGAL.issuperset(application_id):
+        if not is_application_id(application_id):
             raise Invalid(
                 f"{application_id!a} is not a valid application id.",
                 code="application-id-invalid",

@@ -21,6 +21,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.application_repository import ApplicationRepository, applications_in
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, RepositoryDescriptor, Role
 from statecore.repository.head import Head, encoded_head
+from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import Repository
 
 _TRIES = 20
@@ -36,17 +37,19 @@ class PromotionPlan:
 
 
 def plan_promotion(repository: Repository) -> PromotionPlan:
-    """What a promotion would change. Nothing is changed."""
+    """What a promotion would change. Nothing is changed. Raises ``Invalid`` where a newer release has to do it."""
+    repository.descriptor.needs.check_writable(f"The repository at {repository.object_store.url}")
     plan = PromotionPlan(repository.descriptor.copy_of)
     for name in applications_in(repository) if plan.copy_of else ():
         try:
             read = ApplicationRepository(repository, name).read_head()
         except StatecoreError as error:
-            if isinstance(error, Retryable):
+            if isinstance(error, Retryable) or error.code == UNSUPPORTED:
                 raise
             plan.damaged[name] = error
         else:
             if read is not None:
+                read.head.needs.check_writable(f"The head of {name}")
                 plan.heads[name] = read.head
     return plan
 

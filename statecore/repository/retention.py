@@ -41,8 +41,10 @@ def judged_entries(entries: Sequence[SnapshotEntry], keep: Retention) -> list[Ke
     reasons: dict[str, list[str]] = {entry.snapshot: ["pinned"] if entry.pinned else [] for entry in entries}
     for entry in entries[: keep.last]:
         reasons[entry.snapshot].append("last")
+    # At most the second of all times: one clock that is ahead must not make all others old.
+    now = min(made[0], sorted(made)[-2:][0]) if made else None
     for entry, time in zip(entries, made, strict=True):
-        if (made[0] - time).total_seconds() * 1000 <= keep.within_ms and keep.within_ms:
+        if now is not None and keep.within_ms and (now - time).total_seconds() * 1000 <= keep.within_ms:
             reasons[entry.snapshot].append("within")
     for field, span in _SPANS.items():
         newest: dict[Hashable, str] = {}

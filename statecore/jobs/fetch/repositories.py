@@ -50,7 +50,8 @@ class Repositories:
         self._say(note)
 
     def _take_newest(self) -> None:
-        self.snapshots, self.found = max(self._left, key=lambda one: one[1].entry.created_at)
+        ids = {snapshots.repository.repository.descriptor.id for snapshots, _ in self._left}
+        self.snapshots, self.found = max(self._left, key=_published_at if len(ids) > 1 else _order)
         if self._request.replicas:
             first, older = self._left[0]
             why = "" if first is self.snapshots else f", because {first.repository.url} has only {older.entry.snapshot}"
@@ -69,3 +70,12 @@ class Repositories:
                 raise
             self._note(f"{self.snapshots.repository.url} was left out: {none_left.what}")
         self._take_newest()
+
+
+def _order(one: tuple[Snapshots, FoundSnapshot]) -> tuple[int, int]:
+    """Epoch and generation, which no clock decides; a replica has those of its primary."""
+    return one[1].manifest.epoch, one[1].manifest.generation
+
+
+def _published_at(one: tuple[Snapshots, FoundSnapshot]) -> str:
+    return one[1].entry.created_at

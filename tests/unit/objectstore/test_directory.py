@@ -153,6 +153,26 @@ def test_what_the_system_refuses_has_a_kind_and_nothing_is_put(
     assert blobs.put_if_absent("a/b", b"bytes") is True
 
 
+@pytest.mark.parametrize(
+    ("number", "kind", "code"), [(errno.EACCES, Invalid, "permission-denied"), (errno.EIO, Retryable, "disk-failed")]
+)
+def test_a_directory_that_cannot_be_listed_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StatecoreError], code: str
+) -> None:
+    blobs, scandir = DirectoryBlobs(tmp_path / "blobs"), os.scandir
+    blobs.put_if_absent("a/b/c", b"1")
+
+    def refuse(path: str) -> object:
+        if Path(path).name == "b":
+            raise OSError(number, os.strerror(number), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with raises(kind, code):
+        list(blobs.list())
+    assert list(blobs.list("a/nothing/")) == []
+
+
 def test_a_recreated_directory_is_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = DirectoryBlobs(tmp_path / "blobs")
     blobs.put_if_absent("a/b/c", b"1")

@@ -94,6 +94,7 @@ class Rules:
     blobs_of_the_last_collection_stay: bool = True
     checks_head_before_deleting: bool = True
     repair_reads_garbage: bool = True
+    repair_jumps: bool = True
     manifests_in_flight_stay: bool = True
     replicas_keep_what_the_source_has: bool = True
 
@@ -238,7 +239,8 @@ def _repair(state: State, actor: tuple, rules: Rules) -> Steps:  # type: ignore[
         numbers = [one.collection for manifest in manifests for one in manifest.names]
         numbers += [one.collection for garbage in listed for one in garbage.blobs]
         epoch, generation = (max((one.order[at] for one in manifests), default=0) + 1 for at in (0, 1))
-        yield state, ("repair", "swap", Head(epoch, generation, max(numbers, default=0) + 1, whole))
+        jump = 1000 if rules.repair_jumps else 1  # above numbers of which nothing is left, too
+        yield state, ("repair", "swap", Head(epoch, generation, max(numbers, default=0) + jump, whole))
     elif phase == "swap":
         yield (
             (state, ("repair", "begin"))

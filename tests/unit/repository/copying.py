@@ -177,7 +177,7 @@ class Copying:
         for _ in range(self._chance.randint(0, 20)):
             self._networks[False].pause()
         self._is_lost = False
-        plan = plan_repair(quiet)
+        plan = plan_repair(quiet, jump=lambda: 1000)
         self.met["revived"] += len(plan.head.snapshots) > len(read.head.snapshots)
         apply_repair(quiet, plan)
 

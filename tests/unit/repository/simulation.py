@@ -235,7 +235,7 @@ class Simulation:
                 self.met["died"] += 1
             except Corrupted as error:
                 if "repair-head" in error.action:
-                    apply_repair(self._quiet, plan_repair(self._quiet))
+                    apply_repair(self._quiet, plan_repair(self._quiet, jump=lambda: 1000))
             except (Retryable, Invalid) as error:
                 self.met[type(error).__name__] += 1
         self._oracle.whole(self._oracle.heads[-1].snapshots[0])
