@@ -43,14 +43,12 @@ class Blob(NamedTuple):
     Attributes:
         modified: when it was put, in seconds since the epoch, by the clock of the object store.
         checksum: of its bytes when they were put; ``None`` if the object store has none, and in listings.
-        sha256: the SHA-256 of all its bytes that the object store keeps, in hex; ``None`` likewise.
     """
 
     name: str
     size: int
     modified: float
     checksum: Checksum | None = None
-    sha256: str | None = None
 
 
 class RetryPolicy(NamedTuple):

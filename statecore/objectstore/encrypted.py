@@ -61,7 +61,7 @@ class EncryptedBlobs(Blobs):
     def _of_content(self, blob: Blob) -> Blob:
         if blob.name in self._plain:
             return blob
-        return blob._replace(size=content_size(blob.size), sha256=None)  # the object store's is of what is stored
+        return blob._replace(size=content_size(blob.size))
 
     def directories(self, above: str) -> Iterator[str]:
         return self._blobs.directories(above)

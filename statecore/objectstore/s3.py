@@ -16,7 +16,6 @@ which it recognises its own.
 from __future__ import annotations
 
 import uuid
-from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -157,14 +156,8 @@ class S3Blobs(S3Requests, Blobs):
                 Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._encryption.access
             )
         size = found["ContentLength"]
-        sha256 = found.get("ChecksumSHA256", "")  # with "-" it is of the hashes of parts
-        return Blob(
-            name,
-            size,
-            found["LastModified"].timestamp(),
-            self._checksum(found.get("ChecksumCRC32"), size),
-            b64decode(sha256).hex() if sha256 and "-" not in sha256 else None,
-        )
+        checksum = self._checksum(found.get("ChecksumCRC32"), size)
+        return Blob(name, size, found["LastModified"].timestamp(), checksum)
 
     def _checksum(self, checksum: str | None, size: int) -> Checksum | None:
         """A comparable checksum: of the whole, or of parts of the size that this client would send."""
