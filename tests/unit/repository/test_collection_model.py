@@ -9,6 +9,7 @@ import pytest
 from tests.unit.repository.collection_model import (
     FORGET,
     REPAIR,
+    Blob,
     Rules,
     State,
     beginning,
@@ -26,7 +27,11 @@ SMALL = {
     "a repair": beginning(collector(4), FORGET, REPAIR, disasters=1),
     "a replica and a repair": copied(beginning(collector(1), FORGET, REPAIR, collection=2, disasters=1)),
 }
+OF_EARLIER = beginning(writer("v", ["left"]), collector(4), REPAIR, collection=1, disasters=1)
 LARGE = {
+    "a writer, a repair, and what an earlier writer left": replace(
+        OF_EARLIER, blobs=OF_EARLIER.blobs | {Blob("left", 1)}
+    ),
     "two writers and a repair": beginning(
         writer("w", ["left"]), writer("v", ["left"]), collector(3), REPAIR, disasters=1
     ),
@@ -44,6 +49,7 @@ BROKEN_BY = {
     "replicas_keep_what_the_source_has": SMALL["a replica and a repair"],
     "repair_reads_garbage": SMALL["a writer and a repair"],
     "checks_head_before_deleting": LARGE["two collectors"],
+    "repair_jumps": LARGE["a writer, a repair, and what an earlier writer left"],
 }
 
 

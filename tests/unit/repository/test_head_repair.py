@@ -48,7 +48,7 @@ class Lost:
     def repaired(self) -> HeadRepairPlan:
         """The plan, which was printed, then done."""
         before = self.head_file.read_bytes() if self.head_file.exists() else None
-        plan = plan_repair(self.app_repository)
+        plan = plan_repair(self.app_repository, jump=lambda: 1)
         assert (self.head_file.read_bytes() if self.head_file.exists() else None) == before, "a plan changes nothing"
         apply_repair(self.app_repository, plan)
         assert self.app_repository.read_head().head == plan.head  # type: ignore[union-attr]
@@ -371,8 +371,8 @@ def test_a_job_begun_before_the_repair_is_fenced(lost: Lost) -> None:
 def test_a_concurrent_swap_of_the_head_is_kept(lost: Lost) -> None:
     lost.publish(10)
     lost.head_file.unlink()
-    plan = plan_repair(lost.app_repository)
-    apply_repair(lost.app_repository, plan_repair(lost.app_repository))
+    plan = plan_repair(lost.app_repository, jump=lambda: 1)
+    apply_repair(lost.app_repository, plan_repair(lost.app_repository, jump=lambda: 1))
     apply_repair(lost.app_repository, plan)  # it says the very same
     lost.publish(20)
     before = lost.head_file.read_bytes()
@@ -469,3 +469,12 @@ def test_a_place_that_became_another_repository_gets_no_repaired_head(lost: Lost
     with raises(Fenced, "repository-replaced", found_repository_id="another"):
         apply_repair(lost.app_repository, plan)
     assert not lost.head_file.exists()
+
+
+def test_the_collection_number_leaps_over_those_of_which_nothing_is_left(lost: Lost) -> None:
+    lost.publish(10)
+    lost.head_file.unlink()
+    numbers = [plan_repair(lost.app_repository).head.collection for _ in range(3)]
+    assert len({*numbers}) == 3
+    assert all(0 < one <= 1 << 40 for one in numbers)
+    assert plan_repair(lost.app_repository, jump=lambda: 7).head.collection == 7
