@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
-from statecore.errors import Corrupted, Retryable
+from statecore.errors import Capacity, Corrupted, Retryable
 from statecore.faults import COLLECTION_POINTS, FaultInjected, InjectedFault
 from statecore.repository.collection import CollectionReport, Collector
 from statecore.repository.forget import forget
@@ -181,6 +184,40 @@ def test_a_damaged_list_deletes_nothing(orders: Snapshots, clock: Clock) -> None
     assert collect(orders, clock).deleted.blobs > 0
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"no list", id="not compressed"),
+        pytest.param(zlib.compress(b""), id="without a header"),
+        pytest.param(zlib.compress(b"{" * 100), id="without a line"),
+        pytest.param({"application_id": "payments"}, id="of another application"),
+        pytest.param({"repository_id": "another"}, id="of another repository"),
+        pytest.param("apps/payments/files/ab/abc.0", id="names another application's blob"),
+        pytest.param("repository.json", id="names the descriptor"),
+        pytest.param(f"apps/{APPLICATION}/HEAD", id="names the head"),
+    ],
+)
+def test_a_list_that_this_application_cannot_have_deletes_nothing(
+    orders: Snapshots, clock: Clock, content: bytes | dict[str, str] | str
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    for _ in range(2):
+        collect(orders, clock)
+    (name,) = [name for name in orders.storage.blobs if "/garbage/" in name]
+    lines = zlib.decompress(orders.storage.blobs.pop(name)[0]).splitlines(keepends=True)
+    if isinstance(content, dict):
+        lines[0] = json.dumps(json.loads(lines[0]) | content).encode() + b"\n"
+    if isinstance(content, str):
+        lines.append(json.dumps([content, 1]).encode() + b"\n")
+    wrong = content if isinstance(content, bytes) else zlib.compress(b"".join(lines))
+    orders.storage.put(f"{name.rpartition('-')[0]}-{sha256(wrong).hexdigest()}", wrong)
+    before = set(orders.storage.blobs)
+    with raises(Corrupted, "garbage-list-damaged"):
+        collect(orders, clock)
+    assert before == set(orders.storage.blobs)
+
+
 def test_a_head_that_is_made_anew_names_nothing_that_is_being_deleted(orders: Snapshots, clock: Clock) -> None:
     orders.publish("first", BOTH, drops_other_tasks=True)
     orders.publish("second", {"0_0": {"left": 100}})
@@ -220,3 +257,40 @@ def test_files_of_jobs_go_when_no_retry_uses_them_any_more(orders: Snapshots, cl
     assert collect(orders, clock).listed.blobs == 2
     assert collect(orders, clock).deleted.blobs == 2
     assert names.in_progress_marker in orders.storage.blobs
+
+
+def test_a_file_of_a_job_that_was_written_again_since_it_was_listed_stays(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    again, left = (orders.app_repository.names.job(request, "plan") for request in ("again", "left"))
+    for name in (again, left):
+        orders.storage.put(name, b"{}")
+    clock.now += 8 * DAY
+    assert collect(orders, clock).listed.blobs == 2
+    del orders.storage.blobs[again]
+    orders.storage.put(again, b"{}")
+    assert collect(orders, clock).deleted.blobs == 1
+    assert (again in orders.storage.blobs, left in orders.storage.blobs) == (True, False)
+
+
+def test_a_full_disk_is_freed_although_it_has_no_room_for_a_new_head(
+    orders: Snapshots, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    for _ in range(2):
+        listed = collect(orders, clock)
+    assert listed.listed.blobs
+    blobs, put = orders.app_repository.blobs, orders.app_repository.blobs.put_if_absent
+    full = len(orders.storage.blobs)
+
+    def put_where_there_is_room(name: str, content: Any) -> bool:
+        if len(orders.storage.blobs) >= full:
+            raise Capacity("The disk is full.", code="disk-full", action="Free space.")
+        return put(name, content)
+
+    monkeypatch.setattr(blobs, "put_if_absent", put_where_there_is_room)
+    clock.now += DAY
+    done = Collector(orders.app_repository, clock=clock).run()
+    assert (done.deleted, done.collection) == (listed.listed, listed.collection + 1)
+    monkeypatch.undo()
+    orders.fetched()
