@@ -233,3 +233,10 @@ def test_rights_are_found_out_and_nothing_is_left(
     network.fault = lambda request, possible: "refused" if request == "put" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
         app_repository.check_writable()
+
+
+def test_a_directory_that_cannot_be_an_application_hides_no_other(app_repository: ApplicationRepository) -> None:
+    blobs = app_repository.blobs
+    before = applications_in(app_repository.repository)
+    blobs.put_if_absent("apps/old@orders/notes", b"mine")
+    assert applications_in(app_repository.repository) == before

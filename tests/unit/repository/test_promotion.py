@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from statecore.documents import encode_json
 from statecore.errors import Fenced, Invalid
 from statecore.faults import REPLICA_PROMOTION_POINTS, FaultInjected, InjectedFault
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.copier import Copier, CopyOutcome
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
+from statecore.repository.head import HEAD
 from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.object_store import object_store_of
 from statecore.repository.promotion import PromotionPlan, plan_promotion, promote
@@ -145,3 +147,22 @@ def test_unknown_fields_of_a_descriptor_survive(pair: Pair) -> None:
     path.write_bytes(json.dumps(DESCRIPTOR.sealed(document)).encode())
     promote(pair.replica)
     assert json.loads(path.read_bytes())["colour"] == "red"
+
+
+@pytest.mark.parametrize("of", ["descriptor", "head"])
+@pytest.mark.parametrize("needs", [{"read": ["later"], "write": []}, {"read": [], "write": ["later"]}])
+def test_what_a_newer_release_has_to_do_is_refused_before_anything_is_changed(
+    pair: Pair, of: str, needs: dict[str, list[str]]
+) -> None:
+    replica = pair.replica
+    kind, path = (DESCRIPTOR, DESCRIPTOR_NAME) if of == "descriptor" else (HEAD, "apps/payments/HEAD")
+    document = json.loads((pair.path / path).read_bytes()) | {"needs": needs}
+    (pair.path / path).write_bytes(encode_json(kind.sealed(document)))
+    before = files(pair.path)
+    with raises(Invalid, "format-unsupported"):
+        promote(pair.replica if of == "descriptor" else replica)
+    assert files(pair.path) == before
+
+
+def files(path: Path) -> dict[Path, bytes]:
+    return {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}

@@ -151,7 +151,7 @@ def test_hours_are_those_of_utc_whatever_zone_a_time_is_written_in() -> None:
     [
         (Retention(1, 0, 0, 0), [39]),
         (Retention(0, 0, 3, 0), [39, 23, -1]),
-        (Retention(2, 0, 0, 0, within_ms=3 * 3_600_000), [39, 38, 37, 36]),
+        (Retention(2, 0, 0, 0, within_ms=3 * 3_600_000), [39, 38, 37, 36, 35]),
         (Retention(0, 0, 0, 0, monthly=2), [39, -1]),
         (Retention(0, 0, 0, 0, yearly=5), [39, -1, -9600]),
     ],
@@ -167,3 +167,13 @@ def test_each_reason_is_said() -> None:
     history = [entry(2, START), entry(1, START - timedelta(days=1), pinned=True), entry(0, START - timedelta(days=1))]
     judged = judged_entries(history, Retention(1, 1, 2, 0))
     assert [one.reasons for one in judged] == [("last", "hourly", "daily"), ("pinned", "daily"), ()]
+
+
+def test_one_clock_that_is_wrong_makes_no_other_snapshot_too_old() -> None:
+    within = Retention(0, 0, 0, 0, within_ms=30 * 86_400_000)
+    made = [START - timedelta(days=number) for number in range(5)]
+    for newest in (START + timedelta(days=365), START - timedelta(days=365)):
+        entries = [entry(number, time) for number, time in enumerate([newest, *made])]
+        assert retained_entries(entries, within) == tuple(entries)
+    later = [entry(number, START + timedelta(days=40 - 20 * number)) for number in range(4)]
+    assert retained_entries(later, within) == tuple(later[:3]), "of those that are right the second newest counts"

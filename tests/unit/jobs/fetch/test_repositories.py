@@ -13,7 +13,7 @@ from statecore.repository.copier import Copier, CopyOutcome
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import create_replica
 from tests.unit.jobs.fetch.fetching import fetch, files_of, flipped, refused
-from tests.unit.jobs.published import Shop, expected, rows_in
+from tests.unit.jobs.published import CUT, Shop, expected, rows_in
 
 
 class Replica:
@@ -96,3 +96,15 @@ def test_only_where_all_have_none_there_is_none(own_shop: Shop, replica: Replica
     refused(Corrupted, "head-damaged", own_shop, state_dir, replicas=(replica.url,))
     shutil.rmtree(replica.path)
     refused(NotFound, "repository-not-found", own_shop, state_dir, replicas=(replica.url,))
+
+
+def test_of_a_primary_and_its_replica_that_is_taken_which_is_further_whatever_the_clocks_said(
+    own_shop: Shop, replica: Replica, state_dir: Path
+) -> None:
+    own_shop.publish([300], cut=CUT + 10_000)
+    replica.copy()
+    newest = own_shop.publish([400]).snapshot
+    made = [entry.created_at for entry in own_shop.app_repository.head().snapshots]
+    assert made[0] < made[1]
+    report = fetch(own_shop, state_dir, replicas=(replica.url,), plan_only=True)
+    assert (report.repository, report.snapshot) == (own_shop.url, newest)
