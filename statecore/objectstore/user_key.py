@@ -3,7 +3,7 @@
 A reference says where it is, on each machine that opens the repository::
 
     file:/etc/statecore/key     a file with 32 bytes in base64, which only its owner and its group may read
-    env:STATECORE_KEY           the same, in a variable of the environment
+    env:NAME                    the same, in a variable of the environment
     kms:alias/statecore         a key of AWS KMS, by id, ARN or alias; it never leaves the service
 
 A data key is bound to its repository: encrypted for another one it cannot be decrypted.

@@ -48,7 +48,7 @@ class ApplicationRepository:
         self.repository = repository
         self.application_id = application_id
         # names of its blobs and pointers; new ones as the head last read asks
-        self.names = Layout(application_id, hash_in_name=self.blobs.hash_in_name)
+        self.names = Layout(application_id, hash_in_name=self._hash_in_name)
 
     @staticmethod
     def open(url: str, application_id: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:
@@ -68,13 +68,16 @@ class ApplicationRepository:
     def pointers(self) -> Pointers:
         return self.repository.object_store.pointers
 
+    def _hash_in_name(self, sha256: str) -> str:
+        return self.blobs.hash_in_name(sha256)
+
     def read_head(self) -> ReadHead | None:
         """The head; ``None`` where nothing of the application was ever published."""
         found = self.pointers.read(self.names.head)
         if found is None:
             return None
         document = decoded_head(found.content, self.repository.descriptor.id, self.application_id, self.repair_command)
-        self.names = Layout(self.application_id, document.value.collection, self.blobs.hash_in_name)
+        self.names = Layout(self.application_id, document.value.collection, self._hash_in_name)
         return ReadHead(document.value, document.raw, found.version)
 
     def head(self) -> Head:

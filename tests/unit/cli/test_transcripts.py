@@ -397,7 +397,7 @@ def test_repo_forget_and_prune(transcript: Transcript, root: Path) -> None:
         orders.publish(end)
     where = ("--repository", orders.app_repository.url)
     of = (*where, "--application-id", "orders")
-    keep = ("--keep-last", "1", "--keep-within", "60s")
+    keep = ("--keep-last", "1", "--keep-within", "30s")
     for words, code in (
         ((), 0),
         (keep, 0),
