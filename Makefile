@@ -5,9 +5,12 @@ PYTHON ?= python3
 PYTHONS ?= 3.12 3.13
 VENV := .venv
 BIN := $(VENV)/bin
-# Each worker takes whole files, the longest first (tests/conftest.py). Tests wait for servers and disks: three keep two cores busy.
+# Each worker takes whole files, the longest first (tests/conftest.py). Tests wait for servers and disks: three keep two
+# cores busy, and four where each test waits for a broker or an application.
 WORKERS ?= 3
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SERVER_WORKERS ?= 4
+DISTRIBUTION := --dist loadfile --no-loadscope-reorder
+PARALLEL := -n $(WORKERS) $(DISTRIBUTION)
 # Where the files of tests are: in memory, where 12 GB are free, because tests wait for an fsync a hundred thousand times.
 # Those of make test-full are on the disk, where some file systems show more than memory does.
 ifndef ROOM
@@ -41,7 +44,7 @@ lint: setup
 
 test: setup lint
 	$(IN_MEMORY) tests/unit -m "not long and not full" $(PARALLEL) $(call TIMES,unit)
-	$(IN_MEMORY) tests/integration -m "not long and not full" $(PARALLEL) $(call TIMES,integration)
+	$(IN_MEMORY) tests/integration -m "not long and not full" -n $(SERVER_WORKERS) $(DISTRIBUTION) $(call TIMES,integration)
 
 test-full: setup lint
 	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL) $(call TIMES,unit)

@@ -201,6 +201,7 @@ def test_spark_converts_if_requested_and_a_run_can_skip_the_approval(server: Air
     assert [one["outcome"] for one in server.xcom(DAG, run, "outcome")] == ["changed"]
 
 
+@pytest.mark.full
 def test_approved_global_stores_are_rebuilt_and_an_unrepairable_one_is_not_reported_sound(
     server: AirflowServer, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def names(farm: Farm) -> list[list[str]]:
     return [[stored.run.sha256 for stored in farm.runs(at)] for at in ATS]
 
 
+@pytest.mark.full
 def test_a_compaction_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: Farm, server: S3Server) -> None:
     for number in range(10, 13):
         farm.checkpoint({at: some_rows(number, of=at.task) for at in ATS})

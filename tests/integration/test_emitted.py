@@ -38,6 +38,7 @@ def feed(world: KindsWorld, portions: list[tuple[str, list[topics.Record]]]) -> 
             topics.wait_until_consumed(world.servers, world.application_id, [of_join])
 
 
+@pytest.mark.full
 @each_guarantee
 def test_a_rebuilt_application_emits_what_it_would_have_emitted_over_its_own_directory(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory, guarantee: str

@@ -325,6 +325,7 @@ def jvm(request: pytest.FixtureRequest) -> StreamsJvm:
     return request.getfixturevalue("fleet").jvm(request.param)  # type: ignore[no-any-return]
 
 
+@pytest.mark.full
 def test_readers_agree_with_kafka_streams(
     broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path
 ) -> None:
@@ -362,6 +363,7 @@ def test_a_database_that_does_not_open_prevents_the_start_and_nothing_is_wiped(
     assert files(task.path).keys() >= {name for name in before if name.endswith(".sst")}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("poll_ms", one_of(["100", "0"]))
 def test_an_open_first_segment_wipes_its_task_though_kafka_streams_may_end(
     broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, poll_ms: str

@@ -192,6 +192,7 @@ def stuck(batches: Iterator[list[Row]], topic: str, reached: int | None, where: 
     assert where in context["broker"]
 
 
+@pytest.mark.full
 def test_a_log_that_an_unclean_election_truncated_is_an_error_never_a_mix(
     brokers: BrokerCluster, topic_name: str
 ) -> None:

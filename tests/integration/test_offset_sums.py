@@ -78,6 +78,7 @@ def corrupt_at_start(world: VersionedApplication, tmp_path: Path) -> set[str]:
     return set(tasks.corrupt)
 
 
+@pytest.mark.full
 @each_guarantee
 def test_kafka_streams_restores_what_the_sums_of_a_directory_leave(
     fleet: Fleet, tmp_path: Path, guarantee: str

@@ -265,6 +265,7 @@ def test_tasks_that_the_group_gives_away_meanwhile_are_restored_elsewhere_and_no
     assert rolling.restored()[1] == {"stamped": 120, "plain": 120, "windows": 120}, "of the tasks that it took over"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("older", "way"),
     one_of([("4.2", "migrate"), *itertools.product(("4.2", "3.9"), ("again", "import", "migrate", "transactional"))]),

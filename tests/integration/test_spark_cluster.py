@@ -164,6 +164,7 @@ def restore(application: dict[str, Any], state_dir: Path, master: str, **conf: s
     run_restore(RestoreRequest(state_dir=str(state_dir), spec=application), master=master, spark_conf=given)
 
 
+@pytest.mark.full
 def test_a_job_that_was_to_run_on_a_cluster_does_not_run_elsewhere(
     spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_killed_application_is_converted_and_only_its_tail_is_restored(
     assert all(restored[store] < everything[store] for store in restored)
 
 
+@pytest.mark.full
 def test_a_store_without_its_offset_costs_its_own_restore_and_no_wipe(fleet: Fleet, tmp_path: Path) -> None:
     world = application(fleet, tmp_path, EOS, "damaged")
     world.live(RELEASE, Moment.CLEAN)

@@ -27,6 +27,7 @@ NOT_LOGGED = {"unlogged-table", "unlogged-window", "unlogged-put"}
 LOGGED = {"timestamped-key-value", "logged-window", "counts"}
 
 
+@pytest.mark.full
 @each_guarantee
 def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str

@@ -79,6 +79,7 @@ def world_of(
     return world
 
 
+@pytest.mark.full
 @every_guarantee
 def test_an_application_starts_over_a_history_that_cannot_be_replayed_over_its_own_rows(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, guarantee: str
