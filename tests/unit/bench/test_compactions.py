@@ -8,13 +8,14 @@ from statistics import median
 import pytest
 
 from bench.compactions import ANY, CASES, DAY, GB, MB, NEW, SAME, Case, equal, simulated, table
+from tests.harness.case_selection import one_of, three_of
 
 FEW = 4
 """Databases of each application here: enough for some to be compacted along with others."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("case", three_of(CASES), ids=lambda case: case.name)
+@pytest.mark.parametrize("seed", one_of([1, 2]))
 def test_a_day_of_checkpoints_holds_the_goals(case: Case, seed: int) -> None:
     course = simulated(replace(case, databases=FEW), DAY, seed)
     assert course.checkpoints == DAY

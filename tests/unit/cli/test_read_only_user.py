@@ -65,6 +65,7 @@ def test_a_read_only_user_can_list_and_fetch(run: Run, shop: RemoteShop, tmp_pat
     assert {path.name for path in (tmp_path / "orders").iterdir()} >= {"0_0", "0_1", "global"}
 
 
+@pytest.mark.full
 def test_a_read_only_user_is_refused_before_a_publication_reads_anything(
     run: Run, shop: RemoteShop, tmp_path: Path
 ) -> None:

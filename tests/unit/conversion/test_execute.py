@@ -48,7 +48,7 @@ def test_offsets_and_positions_of_an_older_release_move_into_the_stores_and_back
     assert task.databases == rows
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", three_of(CASES))
 def test_a_store_of_any_kind_goes_down_and_up_and_down_with_the_same_rows(case: str, tmp_path: Path) -> None:
     made = write_golden(tmp_path / "app", case)
     store, changelog = made["store"], TopicPartition(made["changelog"], made["partition"])

@@ -58,6 +58,7 @@ def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so(
     assert (load().schedule, load().params.validate()["repository"]) == ("@daily", "file:///srv/states")
 
 
+@pytest.mark.full
 def test_runs_delete_what_no_snapshot_needs(url: str) -> None:
     found = [run(url) for _ in range(3)]
     assert [str(one.state) for one in found] == ["success"] * 3

@@ -139,6 +139,7 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
     assert params.validate() == right
 
 
+@pytest.mark.full
 def test_stores_and_partitions_may_be_left_empty(spark: StubSpark) -> None:
     run = load().test(run_conf=conf(spec(), stores=None, partitions=None))
     assert str(run.state) == "success"

@@ -27,6 +27,7 @@ from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, Image, Run
 from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.case_selection import three_of
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import CuttingRunBuilder
@@ -273,7 +274,7 @@ def histories(draw: Callable[..., Any]) -> History:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", three_of(KINDS))
 def test_live_rows_are_those_that_kafka_streams_restores(
     tmp_path_factory: pytest.TempPathFactory, kind: StoreKind
 ) -> None:

@@ -23,6 +23,7 @@ from statecore.images.universal_compaction import MOST_UNMERGED, groups_to_merge
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
+from tests.harness.case_selection import three_of
 from tests.unit.images.sst_files import Rows
 from tests.unit.images.test_merge_writer import runs_of
 
@@ -89,7 +90,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("merging", [True, False])
-@pytest.mark.parametrize("rows", ROWS, ids=str)
+@pytest.mark.parametrize("rows", three_of(ROWS), ids=str)
 def test_rocksdb_with_kafka_streams_options_rewrites_as_modelled(
     tmp_path: Path, rows: list[int], merging: bool
 ) -> None:

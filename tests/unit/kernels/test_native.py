@@ -75,6 +75,7 @@ def mill(tmp_path: Path) -> Mill:
     return Mill(tmp_path)
 
 
+@pytest.mark.full
 def test_the_second_process_does_not_need_numba(mill: Mill) -> None:
     assert mill.run() == ("compiled", "")
     (file,) = mill.kernels(mill.cache)
@@ -115,6 +116,7 @@ def test_machine_code_of_another_user_is_not_run(mill: Mill, given: str) -> None
     assert mill.run()[0] == "compiled"
 
 
+@pytest.mark.full
 def test_a_directory_that_is_missing_is_made_private_whatever_the_umask(mill: Mill) -> None:
     for umask in (0o002, 0o077):
         assert mill.run(umask=umask) == ("compiled", "")
@@ -123,6 +125,7 @@ def test_a_directory_that_is_missing_is_made_private_whatever_the_umask(mill: Mi
         shutil.rmtree(mill.cache)
 
 
+@pytest.mark.full
 def test_whatever_the_umask_the_user_cache_is_private_and_used(mill: Mill) -> None:
     mill.only_the_user_cache()
     user = mill.home / "statecore"

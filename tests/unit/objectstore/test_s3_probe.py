@@ -125,7 +125,7 @@ def test_a_server_that_forgets_less_is_refused_as_well(location: S3Location, car
         probe(location, careless(make_client(location)))
 
 
-@pytest.mark.parametrize("encryption", [Encryption.SSE_S3, Encryption.SSE_KMS, Encryption.SSE_C])
+@pytest.mark.parametrize("encryption", one_of([Encryption.SSE_S3, Encryption.SSE_KMS, Encryption.SSE_C]))
 def test_a_server_that_takes_encryption_and_does_not_encrypt_is_refused(
     location: S3Location, encryption: Encryption, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,6 @@ from tests.unit.repository.collection_model import (
 
 SMALL = {
     "a writer": beginning(writer("w", ["old", "left"]), collector(3)),
-    "two writers": beginning(writer("w", ["left"]), writer("v", ["left", "old"]), collector(3)),
     "a writer while snapshots are forgotten": beginning(writer("w", ["left", "new"]), collector(4), FORGET),
     "a writer and a repair": beginning(writer("w", ["left"]), collector(3), REPAIR, disasters=1),
     "a repair": beginning(collector(4), FORGET, REPAIR, disasters=1),
@@ -32,6 +31,7 @@ LARGE = {
     "a writer, a repair, and what an earlier writer left": replace(
         OF_EARLIER, blobs=OF_EARLIER.blobs | {Blob("left", 1)}
     ),
+    "two writers": beginning(writer("w", ["left"]), writer("v", ["left", "old"]), collector(3)),
     "two writers and a repair": beginning(
         writer("w", ["left"]), writer("v", ["left"]), collector(3), REPAIR, disasters=1
     ),

@@ -170,6 +170,7 @@ def test_a_broker_is_waited_for_as_long_as_was_asked_also_while_a_copy_is_read(
     assert waits == [0.5]
 
 
+@pytest.mark.full
 def test_the_databases_use_a_block_cache_of_the_requested_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: dict[Instrument, Callable[[], float | None]] = {}
     capacity: list[float | None] = []

@@ -13,6 +13,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.stores.legacy_offsets import read_offsets
 from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
+from tests.harness.case_selection import three_of
 from tests.harness.damage_cases import BUFFER, BUFFER_TASK
 from tests.harness.damage_functions import PLAIN, write_checkpoint
 from tests.harness.filesystems import refusing
@@ -34,7 +35,7 @@ def test_a_file_that_this_user_may_not_read_is_not_repaired(tmp_path, monkeypatc
     assert plan_repairs(seen.findings, seen.stores).is_empty
 
 
-@pytest.mark.parametrize("name", OLDER)
+@pytest.mark.parametrize("name", three_of(OLDER))
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("release", ["own", NEWEST_RELEASE])
 def test_task_directories_that_were_exchanged_are_told_by_the_partitions_of_their_files(

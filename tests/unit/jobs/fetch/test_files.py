@@ -17,6 +17,7 @@ from statecore.filesystem import file_sha256
 from statecore.jobs.fetch.run import run_fetch
 from statecore.progress import MachineProgress, parse_machine_line
 from tests.harness import mounts
+from tests.harness.case_selection import one_of
 from tests.harness.filesystems import with_free_room
 from tests.unit.jobs.fetch.fetching import cut, fetch, flipped, refused, request_for, tree
 from tests.unit.jobs.published import Shop, expected, rows_in
@@ -146,9 +147,9 @@ def file_of(shop: Shop, of: str) -> str:
     return database.runs[0].run.sha256
 
 
-@pytest.mark.parametrize("point", ["fetch.after-download", "fetch.after-images"])
+@pytest.mark.parametrize("point", one_of(["fetch.after-images", "fetch.after-download"]))
 @pytest.mark.parametrize("of", ["base", "run"])
-@pytest.mark.parametrize("damage", [flipped, cut])
+@pytest.mark.parametrize("damage", one_of([flipped, cut]))
 def test_what_was_damaged_on_this_disk_since_it_came_is_brought_again_and_built_again(
     based: Shop, state_dir: Path, point: str, of: str, damage: Callable[[Path], None]
 ) -> None:

@@ -16,7 +16,7 @@ from statecore.errors import Invalid, Retryable
 from statecore.faults import VARIABLE, FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs.repair.report import RepairOutcome, RepairReport
 from statecore.statedir.file_trees import fingerprint
-from tests.harness.case_selection import three_of
+from tests.harness.case_selection import one_of, three_of
 from tests.harness.raising import raises
 from tests.unit.doctor.stored import offsets
 from tests.unit.global_stores.global_world import log
@@ -197,6 +197,7 @@ def test_a_resumed_recovery_does_only_what_was_approved(world: World) -> None:
         ]
     ),
 )
+@pytest.mark.parametrize("world", one_of(["exactly_once_v2", "at_least_once"]), indirect=True)
 def test_a_recovery_killed_at_any_point_resumes_with_the_same_command(world: World, point: str) -> None:
     approved = half_done(world)
     words = ["recover-global", "--spec", str(world.spec), "--state-dir", str(world.state_dir), "--apply"]
