@@ -28,7 +28,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 
 from statecore.airflow.failures import refused, retry_policy
-from statecore.airflow.form import required
+from statecore.airflow.form import repository_params
 from statecore.airflow.settings import Settings
 from statecore.airflow.verify_operator import StatecoreVerifyOperator
 from statecore.errors import StatecoreError
@@ -39,20 +39,7 @@ SETTINGS = Settings.from_environment()
 SETTINGS.check_verify_schedule()
 
 PARAMS = {
-    "repository": required(
-        SETTINGS.repository,
-        type="string",
-        minLength=1,
-        title="Repository",
-        description="URL of the repository: s3://bucket/prefix, or file:///path.",
-    ),
-    "application_ids": Param(
-        None,
-        type=["null", "array"],
-        items={"type": "string", "minLength": 1},
-        title="Applications",
-        description="One application id per line. Empty: all that the repository has.",
-    ),
+    **repository_params(SETTINGS.repository),
     "level": Param(
         Level.BYTES.value,
         type="string",

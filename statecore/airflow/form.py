@@ -65,6 +65,27 @@ def applications_param(specs: Collection[str]) -> Param:
     )
 
 
+def repository_params(repository: str | None) -> dict[str, Param]:
+    """The Params of a Dag that goes through a repository; ``repository`` is the site's default."""
+    return {
+        "repository": required(
+            repository,
+            type="string",
+            minLength=1,
+            title="Repository",
+            description="URL of the repository: s3://bucket/prefix, or file:///path of a directory that all machines "
+            "share.",
+        ),
+        "application_ids": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string", "minLength": 1},
+            title="Applications",
+            description="One application id per line. Empty: all that the repository has.",
+        ),
+    }
+
+
 DIRECTORIES = "directories"
 """The parameter with state directories of several machines or paths."""
 

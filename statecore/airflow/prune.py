@@ -10,7 +10,7 @@ from airflow.sdk import Param
 
 from statecore.airflow.credentials import aws_environment, environment
 from statecore.airflow.failures import describe
-from statecore.airflow.form import required
+from statecore.airflow.form import repository_params
 from statecore.airflow.settings import Settings
 from statecore.errors import Invalid, StatecoreError
 from statecore.spec.units import DURATION_EXPECTED, parse_duration, parse_size
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from statecore.repository.collection import CollectionReport
+    from statecore.repository.collection import CollectionReport, Collector
+    from statecore.repository.repository import Repository
 
 
 class PlannedCollection(TypedDict):
@@ -35,21 +36,7 @@ class PlannedCollection(TypedDict):
 def params(repository: str | None) -> dict[str, Param]:
     """The form of ``prune_snapshots``."""
     return {
-        "repository": required(
-            repository,
-            type="string",
-            minLength=1,
-            title="Repository",
-            description="URL of the repository: s3://bucket/prefix, or file:///path of a directory that all machines "
-            "share.",
-        ),
-        "application_ids": Param(
-            [],
-            type="array",
-            items={"type": "string", "minLength": 1},
-            title="Applications",
-            description="The application ids, one per line; empty for all of the repository.",
-        ),
+        **repository_params(repository),
         "min_age": Param(
             "24h",
             type="string",
@@ -74,12 +61,13 @@ def planned_collections(values: Mapping[str, Any], log: logging.Logger) -> list[
 
     _min_age_ms(values), _bound(values)  # a wrong one is refused before anything is read
     with _credentials(str(values["repository"])):
-        chosen = values["application_ids"] or applications_in(open_repository(str(values["repository"])))
+        repository = open_repository(str(values["repository"]))
+        chosen = values["application_ids"] or applications_in(repository)
         found = []
         for application_id in chosen:
             planned = PlannedCollection(application_id=application_id, deleted_blobs=0, deleted_bytes=0)
             try:
-                report = _collector(values, application_id).plan()
+                report = _collector(values, repository, application_id).plan()
             except StatecoreError as error:  # its own task fails by it; the others are collected
                 log.warning("%s", describe(error.to_json()))
             else:
@@ -95,10 +83,12 @@ def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger)
 
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.repack import Repacker
+    from statecore.repository.repository import open_repository
 
-    with _credentials(str(values["repository"])):
-        report = _collector(values, application_id).run()
-        repacked = Repacker(ApplicationRepository.open(str(values["repository"]), application_id)).run()
+    with _credentials(url := str(values["repository"])):
+        repository = open_repository(url)
+        report = _collector(values, repository, application_id).run()
+        repacked = Repacker(ApplicationRepository(repository, application_id)).run()
     log_report(report, log)
     if repacked.packs:
         log.info(
@@ -114,12 +104,11 @@ def log_report(report: CollectionReport, log: logging.Logger) -> None:
     log.info("%s%s: %s", report.application_id, "" if report.applied else " (plan)", text)
 
 
-def _collector(values: Mapping[str, Any], application_id: str) -> Any:
+def _collector(values: Mapping[str, Any], repository: Repository, application_id: str) -> Collector:
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.collection import Collector
 
-    application = ApplicationRepository.open(str(values["repository"]), application_id)
-    return Collector(application, min_age_ms=_min_age_ms(values))
+    return Collector(ApplicationRepository(repository, application_id), min_age_ms=_min_age_ms(values))
 
 
 def _credentials(url: str) -> Any:
