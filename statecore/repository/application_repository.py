@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.pointers import Pointers
 from statecore.repository.blob_verification import parallel_map
-from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head
+from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.layout import APPLICATIONS, Layout, is_application_id
 from statecore.repository.manifest import (
     MANIFEST,
@@ -31,6 +31,8 @@ from statecore.repository.manifest import (
 from statecore.repository.repository import Repository, open_repository
 from statecore.repository.task_manifest_documents import decompress
 from statecore.repository.task_manifest_validation import check_names, check_structure
+
+_TRIES = 20  # Swaps of a head that other jobs may win in turn
 
 
 class ReadTaskManifest(NamedTuple):
@@ -80,12 +82,37 @@ class ApplicationRepository:
         self.names = Layout(self.application_id, document.value.collection, self._hash_in_name)
         return ReadHead(document.value, document.raw, found.version)
 
-    def head(self) -> Head:
-        """The head of an application that must have one."""
+    def read_existing_head(self) -> ReadHead:
+        """The head of an application that must have snapshots."""
         found = self.read_head()
         if found is None or not found.head.snapshots:
             raise self._none()
-        return found.head
+        return found
+
+    def head(self) -> Head:
+        """The head of an application that must have snapshots."""
+        return self.read_existing_head().head
+
+    def reread_head(self) -> ReadHead:
+        """The head of an application that had one a moment ago."""
+        found = self.read_head()
+        if found is None:
+            raise self.lost_head_error()
+        return found
+
+    def change_head(self, change: Callable[[Head], Head], effect: str = "nothing was changed") -> Head:
+        """Swap the head for what ``change`` makes of it; read it again whenever another job swapped it first.
+
+        ``effect`` says in the error what was done until then. Returns the head that is there now.
+        """
+        for _ in range(_TRIES):
+            read = self.reread_head()
+            wanted = change(read.head)
+            if wanted == read.head:
+                return wanted
+            if self.pointers.swap(self.names.head, encoded_head(wanted, read.raw), read.version) is not None:
+                return wanted
+        raise self._contended_error(effect)
 
     def check_writable(self) -> None:
         """Put and delete an empty blob, so that missing rights fail before hours of work."""
@@ -106,10 +133,9 @@ class ApplicationRepository:
             repository=self.url,
         )
 
-    def contended_error(self, tries: int, effect: str) -> Retryable:
-        """The error for a head that others swapped in every try; ``effect`` ends the sentence."""
+    def _contended_error(self, effect: str) -> Retryable:
         return Retryable(
-            f"The head of {self.application_id} was swapped by other jobs {tries} times in turn; {effect}.",
+            f"The head of {self.application_id} was swapped by other jobs {_TRIES} times in turn; {effect}.",
             code="head-contended",
             action="Run it again when fewer jobs publish to this application.",
             application_id=self.application_id,

@@ -44,13 +44,12 @@ from statecore.repository.garbage import (
     unnamed_manifests,
     write_list,
 )
-from statecore.repository.head import Head, ReadHead, encoded_head
+from statecore.repository.head import Head
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.reverted_head import reverted_error, why_reverted
 
 MIN_AGE_MS = 24 * 3_600_000
 UNUSED_MS = 7 * 24 * 3_600_000  # Age at which plans and staging of jobs are garbage; a retry after that begins anew
-_TRIES = 20
 _DELETED_TOGETHER = 1000
 
 
@@ -123,27 +122,38 @@ class Collector:
 
     def _freed(self) -> Amount:
         """Delete what is listed and old enough by this machine's clock: a full disk has no room for a new head."""
-        head, now_ms, found = self._read_head().head, int(self._clock() * 1000), Amount()
+        head, now_ms, found = self._app_repository.reread_head().head, int(self._clock() * 1000), Amount()
         reachable = NameSet(reachable_names(self._app_repository, head))
         with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
-            for listed in read_lists(self._app_repository, Path(directory)):
-                if listed.header.epoch == head.epoch and self._is_old(listed, now_ms):
-                    self._delete_listed(listed, reachable, found, now_ms, apply=True)
+            self._delete_lists(head, reachable, now_ms, found, Path(directory), apply=True)
         return found
 
-    def _is_old(self, listed: ListedGarbage, now_ms: int) -> bool:
-        return now_ms - listed.blob.modified * 1000 >= self._min_age_ms
+    def _delete_lists(
+        self, head: Head, reachable: NameSet, now_ms: int, deleted: Amount, directory: Path, *, apply: bool
+    ) -> tuple[list[ListedGarbage], list[ListedGarbage]]:
+        """Delete what lists that are old enough name; the lists that wait, and those of a plan that would not."""
+        waiting, planned = [], []
+        used: set[str] | None = None
+        for listed in read_lists(self._app_repository, directory):
+            if listed.header.epoch != head.epoch:
+                self._delete([listed.blob.name], apply=apply)  # void: the head was made anew since
+            elif now_ms - listed.blob.modified * 1000 < self._min_age_ms:
+                waiting.append(listed)
+            else:
+                used = self._used_again(now_ms) if used is None else used
+                self._delete_listed(listed, reachable, used, deleted, apply=apply)
+                planned += [] if apply else [listed]
+        return waiting, planned
 
     def _collected(self, *, apply: bool) -> CollectionReport:
         app_repository = self._app_repository
-        app_repository.head()  # raises if there is none
-        read = self._read_head()
-        manifests = self._unnamed_manifests(read.head)
+        head = app_repository.head()
+        manifests = self._unnamed_manifests(head)
         if apply:
             check_descriptor_unchanged(app_repository.repository)
-            read.head.needs.check_writable(f"The head of {app_repository.application_id}")
+            head.needs.check_writable(f"The head of {app_repository.application_id}")
         now_ms = self._store_time_ms() if apply else int(self._clock() * 1000)
-        head = self._raised(read, now_ms) if apply else self._next(read.head, now_ms)
+        head = self._raised(now_ms) if apply else self._next(head, now_ms)
         self._progress.phase("read snapshots", len(head.snapshots), "snapshots")
         reachable = NameSet(reachable_names(app_repository, head, self._progress.advance))
         self._progress.done()
@@ -156,26 +166,13 @@ class Collector:
             is_replica=app_repository.repository.is_replica,
         )
         with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
-            known = []  # lists whose blobs exist
-            for listed in read_lists(app_repository, Path(directory)):
-                if listed.header.epoch != head.epoch:
-                    self._delete([listed.blob.name], apply=apply)  # void: the head was made anew since
-                elif not self._is_old(listed, now_ms):
-                    known.append(listed)
-                    for _, size in listed.garbage:
-                        report.waiting.add(size)
-                else:
-                    self._delete_listed(listed, reachable, report.deleted, now_ms, apply=apply)
-                    known += [] if apply else [listed]
+            waiting, planned = self._delete_lists(head, reachable, now_ms, report.deleted, Path(directory), apply=apply)
+            for listed in waiting:
+                for _, size in listed.garbage:
+                    report.waiting.add(size)
             rule = GarbageRule(head, manifests, now_ms, self._unused_ms)
-            self._list(rule, reachable, known, report, Path(directory), apply=apply)
+            self._list(rule, reachable, [*waiting, *planned], report, Path(directory), apply=apply)
         return report
-
-    def _read_head(self) -> ReadHead:
-        read = self._app_repository.read_head()
-        if read is None:
-            raise self._app_repository.lost_head_error()
-        return read
 
     def _unnamed_manifests(self, head: Head) -> Mapping[str, tuple[int, int]]:
         """Epoch and generation of the manifests that the head does not name, by blob; none of a replica.
@@ -190,7 +187,7 @@ class Collector:
         orders = {name.removeprefix(prefix).removesuffix(".json"): order for name, order in found.items()}
         if why_reverted(head, orders, lists) is None:
             return found
-        why = why_reverted(self._read_head().head, orders, lists)  # jobs publish meanwhile
+        why = why_reverted(app_repository.reread_head().head, orders, lists)  # jobs publish meanwhile
         if why is not None:
             raise reverted_error(app_repository, why)
         return found
@@ -213,11 +210,10 @@ class Collector:
             blobs.delete(name)
 
     def _delete_listed(
-        self, listed: ListedGarbage, reachable: NameSet, deleted: Amount, now_ms: int, *, apply: bool
+        self, listed: ListedGarbage, reachable: NameSet, used: set[str], deleted: Amount, *, apply: bool
     ) -> None:
         """Delete what a list names, unless the head was made anew, which may reach some of it."""
         self._progress.phase("delete" if apply else "read garbage", unit="blobs")
-        used = self._used_again(now_ms)
         garbage = listed.garbage
         while together := list(islice(garbage, _DELETED_TOGETHER)):
             if apply:
@@ -239,7 +235,7 @@ class Collector:
         return {blob.name for blob in files if now_ms - blob.modified * 1000 <= self._unused_ms}
 
     def _refuse_another_epoch(self, listed: ListedGarbage) -> None:
-        if self._read_head().head.epoch != listed.header.epoch:
+        if self._app_repository.reread_head().head.epoch != listed.header.epoch:
             raise Fenced(
                 f"The head of {self._app_repository.application_id} was made anew while its garbage was deleted.",
                 code="head-recreated",
@@ -259,19 +255,11 @@ class Collector:
             return head
         return replace(head, generation=head.generation + 1, collection=head.collection + 1, collection_began_ms=now_ms)
 
-    def _raised(self, read: ReadHead, now_ms: int) -> Head:
+    def _raised(self, now_ms: int) -> Head:
         """Raise the collection number, if it is time; the head that has it."""
-        for _ in range(_TRIES):
-            wanted = self._next(read.head, now_ms)
-            if wanted == read.head:
-                return wanted
-            content = encoded_head(wanted, read.raw)
-            version = self._app_repository.pointers.swap(self._app_repository.names.head, content, read.version)
-            if version is not None:
-                self._faults.reach("collection.after-head")
-                return wanted
-            read = self._read_head()
-        raise self._app_repository.contended_error(_TRIES, "nothing was deleted")
+        head = self._app_repository.change_head(lambda head: self._next(head, now_ms), "nothing was deleted")
+        self._faults.reach("collection.after-head")
+        return head
 
     def _list(
         self,

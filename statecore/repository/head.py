@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statecore.documents import Document, DocumentType, encode_json, preserve_unknown
+from statecore.documents import Document, DocumentType, encode_json
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import VERSION
 from statecore.repository.needs import NO_NEEDS, Needs
@@ -135,5 +135,6 @@ def encoded_head(head: Head, before: Mapping[str, Any] | None) -> bytes:
     document = HEAD.to_json(head)
     if before is not None:
         document |= HEAD.unknown(before)
-        document["snapshots"] = preserve_unknown(document["snapshots"], before.get("snapshots", ()), "snapshot")
+        entries = {entry["snapshot"]: entry for entry in before.get("snapshots", ())}
+        document["snapshots"] = [{**entries.get(entry["snapshot"], {}), **entry} for entry in document["snapshots"]]
     return encode_json(HEAD.sealed(document))

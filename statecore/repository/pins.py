@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from statecore.documents import encode_json
 from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.head import HEAD, ReadHead, SnapshotEntry
+from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.listing import entry_of
 from statecore.repository.repository import check_descriptor_unchanged
 
 NOTE_CHARACTERS = 200  # Longest note, in characters
-_TRIES = 20
 
 
 class Pinned(NamedTuple):
@@ -45,27 +43,18 @@ def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
 
 def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
     app_repository.repository.check_primary()
-    for _ in range(_TRIES):
-        read = app_repository.read_head()
-        if read is None or not read.head.snapshots:
-            app_repository.head()  # raises the error for a head without snapshots
-            continue
-        entry = entry_of(app_repository, read.head, snapshot)
-        snapshot = entry.snapshot  # a retry keeps to the snapshot that was the newest first
-        wanted = replace(entry, pinned=pinned, note=entry.note if note is None else note)
-        if entry == wanted:
-            return Pinned(entry, changed=False)
+    # A retry keeps to the snapshot that was the newest first.
+    before = wanted = entry_of(app_repository, app_repository.head(), snapshot)
+
+    def change(head: Head) -> Head:
+        nonlocal before, wanted
+        before = entry_of(app_repository, head, before.snapshot)
+        wanted = replace(before, pinned=pinned, note=before.note if note is None else note)
+        if wanted == before:
+            return head
         check_descriptor_unchanged(app_repository.repository)
-        if app_repository.pointers.swap(app_repository.names.head, _document(read, wanted), read.version) is not None:
-            return Pinned(wanted, changed=True)
-    raise app_repository.contended_error(_TRIES, "nothing was changed")
+        entries = tuple(wanted if entry == before else entry for entry in head.snapshots)
+        return replace(head, generation=head.generation + 1, snapshots=entries)
 
-
-def _document(read: ReadHead, wanted: SnapshotEntry) -> bytes:
-    """The head with one pin changed, and everything else as read."""
-    read.head.needs.check_writable(f"The head of {read.head.application_id}")
-    changed = {"pinned": wanted.pinned, "note": wanted.note}
-    entries = [
-        {**entry, **changed} if entry["snapshot"] == wanted.snapshot else entry for entry in read.raw["snapshots"]
-    ]
-    return encode_json(HEAD.sealed({**read.raw, "generation": read.head.generation + 1, "snapshots": entries}))
+    app_repository.change_head(change)
+    return Pinned(wanted, changed=wanted != before)

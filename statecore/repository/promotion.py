@@ -20,7 +20,7 @@ from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.application_repository import ApplicationRepository, applications_in
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, RepositoryDescriptor, Role
-from statecore.repository.head import Head, encoded_head
+from statecore.repository.head import Head
 from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import Repository
 
@@ -61,7 +61,7 @@ def promote(repository: Repository, faults: FaultPoints = NO_FAULTS) -> Promotio
         primary = _rewritten(repository, lambda found: replace(found, role=Role.PRIMARY))
         faults.reach("promote-replica.after-descriptor")
         for name in plan.heads:
-            _raise_epoch(ApplicationRepository(primary, name))
+            ApplicationRepository(primary, name).change_head(_with_next_epoch)
             faults.reach("promote-replica.after-head")
         _rewritten(repository, lambda found: replace(found, copy_of=""))
     return plan
@@ -89,19 +89,5 @@ def _rewritten(repository: Repository, change: Callable[[RepositoryDescriptor], 
     )
 
 
-def _raise_epoch(app_repository: ApplicationRepository) -> None:
-    for _ in range(_TRIES):
-        read = app_repository.read_head()
-        if read is None:
-            raise app_repository.lost_head_error()
-        head = replace(read.head, epoch=read.head.epoch + 1, generation=read.head.generation + 1)
-        content = encoded_head(head, read.raw)
-        if app_repository.pointers.swap(app_repository.names.head, content, read.version) is not None:
-            return
-    raise Retryable(
-        f"The head of {app_repository.application_id} was swapped by other jobs {_TRIES} times in turn.",
-        code="head-contended",
-        action="Run it again.",
-        application_id=app_repository.application_id,
-        repository=app_repository.url,
-    )
+def _with_next_epoch(head: Head) -> Head:
+    return replace(head, epoch=head.epoch + 1, generation=head.generation + 1)
