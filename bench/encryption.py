@@ -25,8 +25,8 @@ from pathlib import Path
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import RemoteFile, download
 from statecore.repository.object_store import with_key
+from statecore.repository.publish.upload import LocalFile, hash_files, put_files
 from statecore.repository.repository import create_repository
-from statecore.repository.upload import LocalFile, hash_files, put_files
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, SECRET
 

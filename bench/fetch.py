@@ -50,8 +50,8 @@ from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE, changelog_topic, create_source, source_topic
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
+from statecore.repository.publish.upload import LocalFile, put_files
 from statecore.repository.repository import create_repository
-from statecore.repository.upload import LocalFile, put_files
 from tests.harness import s3_server, topics
 from tests.harness.s3_server import S3Server
 

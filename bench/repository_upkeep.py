@@ -26,10 +26,10 @@ from bench.figures import put_between
 from bench.process import surroundings
 from bench.s3_request_log import RequestLog
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.collection import Amount, Collector
 from statecore.repository.listing import list_application
-from statecore.repository.verification_record import Level
-from statecore.repository.verify import Subset, Verifier
+from statecore.repository.maintenance.collection import Amount, Collector
+from statecore.repository.maintenance.verification_record import Level
+from statecore.repository.maintenance.verify import Subset, Verifier
 
 README = Path(__file__).with_name("README.md")
 PARTITIONS = 100

@@ -32,8 +32,8 @@ from statecore.airflow.form import repository_params
 from statecore.airflow.settings import Settings
 from statecore.airflow.verify_operator import StatecoreVerifyOperator
 from statecore.errors import StatecoreError
-from statecore.repository.verification_record import Level
-from statecore.repository.verify import SUBSET_PATTERN
+from statecore.repository.maintenance.verification_record import Level
+from statecore.repository.maintenance.verify import SUBSET_PATTERN
 
 SETTINGS = Settings.from_environment()
 SETTINGS.check_verify_schedule()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from statecore.repository.collection import CollectionReport, Collector
+    from statecore.repository.maintenance.collection import CollectionReport, Collector
     from statecore.repository.repository import Repository
 
 
@@ -82,7 +82,7 @@ def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger)
     from dataclasses import asdict
 
     from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.repack import Repacker
+    from statecore.repository.maintenance.repack import Repacker
     from statecore.repository.repository import open_repository
 
     with _credentials(url := str(values["repository"])):
@@ -106,7 +106,7 @@ def log_report(report: CollectionReport, log: logging.Logger) -> None:
 
 def _collector(values: Mapping[str, Any], repository: Repository, application_id: str) -> Collector:
     from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.collection import Collector
+    from statecore.repository.maintenance.collection import Collector
 
     return Collector(ApplicationRepository(repository, application_id), min_age_ms=_min_age_ms(values))
 

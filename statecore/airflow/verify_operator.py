@@ -23,9 +23,9 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.metrics import VerificationMetrics
 from statecore.progress import MachineProgress, parse_machine_line
 from statecore.repository.application_repository import applications_in
+from statecore.repository.maintenance.verification_record import Level
+from statecore.repository.maintenance.verify import ALL, Subset, VerificationReport, verify_applications
 from statecore.repository.repository import Repository, open_repository
-from statecore.repository.verification_record import Level
-from statecore.repository.verify import ALL, Subset, VerificationReport, verify_applications
 from statecore.spec.tree import suggestion
 from statecore.telemetry import metrics_from_environment
 

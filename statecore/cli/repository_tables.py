@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from statecore.repository.head import SnapshotEntry
     from statecore.repository.listing import ApplicationView, SnapshotView, TaskView
+    from statecore.repository.maintenance.verification_record import VerificationRecord
     from statecore.repository.manifest import StoreSnapshot
     from statecore.repository.verification import VerifiedSnapshot
-    from statecore.repository.verification_record import VerificationRecord
 
 UNKNOWN = "unknown"
 

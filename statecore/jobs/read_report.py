@@ -14,7 +14,7 @@ from typing import Any
 from statecore.documents import DocumentType, Fields, plain
 from statecore.jobs.attempt import REPORT_VERSION, utc_now
 from statecore.jobs.engine.protocol import RanOn
-from statecore.repository.publication import Published, Unchanged
+from statecore.repository.publish.publication import Published, Unchanged
 
 
 @dataclass(frozen=True)

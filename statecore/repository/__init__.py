@@ -1,1 +1,5 @@
-"""Snapshots of application state in an object store. Format version 0: it may still change."""
+"""Snapshots of application state in an object store, in the format of ``docs/repository-format.md``.
+
+Enter by ``repository.py`` and ``application_repository.py``. Here are the documents and what reads them; ``publish/``
+adds snapshots, and ``maintenance/``, which imports it, verifies, forgets, deletes, copies and repairs.
+"""

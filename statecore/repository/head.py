@@ -2,7 +2,7 @@
 
 A manifest that no head names is not published. Only the driver of a job swaps the head, after everything that the new
 snapshot names is durable. ``generation`` rises with every swap, so no two contents are equal. ``epoch`` rises when a
-head is repaired (:mod:`statecore.repository.head_repair`): jobs that began under an older one are fenced.
+head is repaired (:mod:`statecore.repository.maintenance.head_repair`): jobs that began under an older one are fenced.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SnapshotEntry:
     tasks: int
     file_bytes: int  # bytes of all files that it names
     new_bytes: int  # bytes of those that the snapshot before it does not name
-    pinned: bool = False  # whether retention keeps it until it is unpinned (statecore.repository.pins)
+    pinned: bool = False  # whether retention keeps it until it is unpinned (statecore.repository.maintenance.pins)
     note: str = ""  # why it is pinned; may be empty
 
 

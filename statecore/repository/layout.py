@@ -3,7 +3,7 @@
 Everything but ``HEAD``, ``verified``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never
 changed. All hashes are SHA-256 of the content; names in an encrypted repository have a keyed hash of that. The names
 of files, packs and task manifests end with the collection number of the head under which they were put
-(:mod:`statecore.repository.garbage`): a name that was ever deleted is never made again.
+(:mod:`statecore.repository.maintenance.garbage`): a name that was ever deleted is never made again.
 """
 
 from __future__ import annotations

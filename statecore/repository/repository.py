@@ -4,8 +4,8 @@ The descriptor is put before anything else that is named by a head, and read whe
 a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is refused by name. A lost or damaged
 one is restored with the id that heads and manifests carry.
 
-A **replica** is a copy of another repository, with its id (:mod:`statecore.repository.copier`). Only copies write to
-it, until it is promoted (:mod:`statecore.repository.promotion`).
+A **replica** is a copy of another repository, with its id (:mod:`statecore.repository.maintenance.copier`). Only copies
+write to it, until it is promoted (:mod:`statecore.repository.maintenance.promotion`).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.upload import put_files
+from statecore.repository.publish.upload import put_files
 from tests.harness.broker import Broker
 from tests.harness.snapshot_application import RandomApplication
 from tests.harness.snapshot_content import Content, content_of

@@ -15,7 +15,7 @@ from statecore.cli.repo.options import add_repository
 from statecore.words import format_bytes, number_of
 
 if TYPE_CHECKING:
-    from statecore.repository.copier import CopiedApplication
+    from statecore.repository.maintenance.copier import CopiedApplication
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.faults import fault_points_from_environment
     from statecore.repository.application_repository import ApplicationRepository, applications_in
-    from statecore.repository.copier import Copier
+    from statecore.repository.maintenance.copier import Copier
     from statecore.repository.object_store import object_store_of
     from statecore.repository.repository import create_replica, open_repository
 
@@ -77,7 +77,7 @@ def _document(one: CopiedApplication) -> dict[str, Any]:
 
 
 def _lines(one: CopiedApplication) -> list[str]:
-    from statecore.repository.copier import CopyOutcome
+    from statecore.repository.maintenance.copier import CopyOutcome
 
     if one.error is not None:
         return [f"{one.application_id}: not copied: [{one.error.code}] {one.error.what}", f"  {one.error.action}"]

@@ -12,8 +12,8 @@ from statecore.spec.units import DURATION_EXPECTED, format_duration, parse_durat
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.repository.forget import ForgetPlan
     from statecore.repository.head import Retention
+    from statecore.repository.maintenance.forget import ForgetPlan
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -49,7 +49,7 @@ def duration(text: str) -> int:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.forget import forget, plan_forget
+    from statecore.repository.maintenance.forget import forget, plan_forget
 
     application = ApplicationRepository.open(arguments.repository, arguments.application_id)
     plan = (forget if arguments.apply else plan_forget)(application, _retention(arguments))

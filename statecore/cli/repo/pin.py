@@ -11,7 +11,7 @@ from statecore.cli.repo.options import add_snapshot
 
 if TYPE_CHECKING:
     from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.pins import Pinned
+    from statecore.repository.maintenance.pins import Pinned
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.pins import pin
+    from statecore.repository.maintenance.pins import pin
 
     application = ApplicationRepository.open(arguments.repository, arguments.application_id)
     show(application, pin(application, arguments.snapshot, arguments.note), output)

@@ -13,7 +13,7 @@ from statecore.cli.repo.options import add_repository
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.repository.promotion import PromotionPlan
+    from statecore.repository.maintenance.promotion import PromotionPlan
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.faults import fault_points_from_environment
-    from statecore.repository.promotion import plan_promotion, promote
+    from statecore.repository.maintenance.promotion import plan_promotion, promote
     from statecore.repository.repository import open_repository
 
     repository = open_repository(arguments.repository)

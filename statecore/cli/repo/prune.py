@@ -18,8 +18,8 @@ from statecore.spec.units import format_duration
 from statecore.words import format_bytes, number_of
 
 if TYPE_CHECKING:
-    from statecore.repository.collection import Amount, CollectionReport
-    from statecore.repository.repack import RepackReport
+    from statecore.repository.maintenance.collection import Amount, CollectionReport
+    from statecore.repository.maintenance.repack import RepackReport
 
 S3_PRICE = 0.023
 """US dollars a GB (2^30 bytes) and month: S3 Standard in us-east-1, first 50 TB, https://aws.amazon.com/s3/pricing."""
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.errors import StatecoreError
     from statecore.faults import fault_points_from_environment
     from statecore.repository.application_repository import ApplicationRepository, applications_in
-    from statecore.repository.collection import Collector
-    from statecore.repository.repack import Repacker
+    from statecore.repository.maintenance.collection import Collector
+    from statecore.repository.maintenance.repack import Repacker
     from statecore.repository.repository import open_repository
 
     repository = open_repository(arguments.repository)

@@ -11,7 +11,7 @@ from statecore.cli.repo.options import add_application
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.repository.head_repair import HeadRepairPlan
+    from statecore.repository.maintenance.head_repair import HeadRepairPlan
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.head_repair import apply_repair, plan_repair
+    from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 
     application = ApplicationRepository.open(arguments.repository, arguments.application_id)
     output.progress.phase("inspect", unit="snapshots")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output
 
 if TYPE_CHECKING:
-    from statecore.repository.key_rotation import KeyRotation
+    from statecore.repository.maintenance.key_rotation import KeyRotation
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.faults import fault_points_from_environment
     from statecore.objectstore.user_keys import user_key_of
-    from statecore.repository.key_rotation import plan_rotation, rotate
+    from statecore.repository.maintenance.key_rotation import plan_rotation, rotate
 
     rotation = plan_rotation(arguments.repository, user_key_of(arguments.new_key))
     if arguments.apply:

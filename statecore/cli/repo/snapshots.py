@@ -78,7 +78,7 @@ def _applications(repository: Repository, output: Output) -> int:
 def _snapshots(application: ApplicationRepository, output: Output, *, held: bool) -> int:
     from statecore.cli.output import result_console
     from statecore.repository.listing import list_snapshots
-    from statecore.repository.verification_record import verified_before
+    from statecore.repository.maintenance.verification_record import verified_before
 
     head = application.head()
     output.progress.phase("inspect", len(head.snapshots), "snapshots")

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.pins import unpin
+    from statecore.repository.maintenance.pins import unpin
 
     application = ApplicationRepository.open(arguments.repository, arguments.application_id)
     show(application, unpin(application, arguments.snapshot), output)

@@ -17,7 +17,7 @@ from statecore.words import format_bytes, number_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statecore.repository.verify import Subset, VerificationReport
+    from statecore.repository.maintenance.verify import Subset, VerificationReport
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _subset(text: str) -> Subset:
-    from statecore.repository.verify import MOST_PARTS, Subset
+    from statecore.repository.maintenance.verify import MOST_PARTS, Subset
 
     found = Subset.parse(text)
     if found is None:
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.cli.repository_tables import exit_code
     from statecore.errors import options_conflict
     from statecore.metrics import VerificationMetrics
+    from statecore.repository.maintenance.verification_record import Level
+    from statecore.repository.maintenance.verify import ALL, verify_applications
     from statecore.repository.repository import open_repository
-    from statecore.repository.verification_record import Level
-    from statecore.repository.verify import ALL, verify_applications
     from statecore.telemetry import metrics_from_environment
 
     level = Level(arguments.level)
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: VerificationReport, console: Console) -> None:
     from statecore.errors import Corrupted
-    from statecore.repository.verification_record import Level
+    from statecore.repository.maintenance.verification_record import Level
 
     amount = "nothing could be verified"
     if report.newest is not None:

@@ -19,7 +19,7 @@ from statecore.jobs.backup.files import Files
 from statecore.jobs.backup.newest_snapshot import IDENTITY, NewestSnapshot
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import BaseFile
-from statecore.repository.upload import LocalFile
+from statecore.repository.publish.upload import LocalFile
 from statecore.spec.model import segment_interval_of
 from statecore.stores.rocksdb.files import parse_manifest
 

@@ -13,7 +13,7 @@ from statecore.jobs.backup.stores import StoreKey
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent, StoredDatabase
-from statecore.repository.upload import SMALL, LocalFile, hash_files, put_bases
+from statecore.repository.publish.upload import SMALL, LocalFile, hash_files, put_bases
 from statecore.stores.rocksdb.checkpoint import named_files
 
 Files = Mapping[StoreKey, Mapping[int | None, Sequence[LocalFile]]]

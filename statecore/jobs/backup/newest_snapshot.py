@@ -22,8 +22,8 @@ from statecore.repository.manifest import (
     TaskManifest,
     extents_of,
 )
-from statecore.repository.snapshot_composition import stores_behind
-from statecore.repository.upload import LocalFile
+from statecore.repository.publish.snapshot_composition import stores_behind
+from statecore.repository.publish.upload import LocalFile
 
 GLOBAL_TASKS = (GLOBAL,)
 """The task for which :func:`furthest_global_stores` is."""

@@ -18,7 +18,7 @@ from statecore.jobs.backup.newest_snapshot import NewestSnapshot, equivalent_dat
 from statecore.jobs.backup.stores import StoreKey
 from statecore.jobs.job import Job
 from statecore.repository.manifest import StoredDatabase
-from statecore.repository.upload import LocalFile
+from statecore.repository.publish.upload import LocalFile
 
 
 class BackupOutcome(StrEnum):

@@ -10,7 +10,7 @@ Phases, and why a kill at any point is harmless::
     hash      every file, from the disk                    the same
     compare   verify what the newest snapshot already has  the same
     upload    new files                                    garbage, or what a retry finds
-    publish   task manifests, manifest, head               (statecore.repository.publication)
+    publish   task manifests, manifest, head               (statecore.repository.publish.publication)
 
 A backup has all requested stores: if one cannot be copied, nothing is published, and all reasons are reported at
 once. If nothing has changed since the newest snapshot, no new one is published.

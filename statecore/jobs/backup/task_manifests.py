@@ -12,7 +12,7 @@ from statecore.jobs.job import Job
 from statecore.repository.head import Origin
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoreSnapshot, TaskManifest
-from statecore.repository.publication import Publication
+from statecore.repository.publish.publication import Publication
 from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of, task_of
 from statecore.spec.writer import spec_hash
 

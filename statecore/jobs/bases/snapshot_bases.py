@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statecore.errors import Corrupted, Reason
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.cluster_check import is_of_other_cluster
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifest
+from statecore.repository.publish.cluster_check import is_of_other_cluster
 from statecore.spec.model import ApplicationSpec
 
 _TRIED = 5

@@ -22,7 +22,7 @@ from statecore.jobs.engine.processes import local_engine
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.planning.frozen_plan import DAMAGED_SUFFIX
 from statecore.repository.manifest import TaskManifest
-from statecore.repository.publication import Publication
+from statecore.repository.publish.publication import Publication
 from statecore.words import shortened_list
 
 

@@ -20,7 +20,7 @@ from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.read_report_stores import job_report
-from statecore.repository.publication import Published, Unchanged
+from statecore.repository.publish.publication import Published, Unchanged
 
 
 def activity(request: CheckpointRequest) -> str:

@@ -17,7 +17,7 @@ from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
 from statecore.jobs.planning.planner import plan_reads
-from statecore.repository.publication import Publication
+from statecore.repository.publish.publication import Publication
 
 
 def plan_checkpoint(job: CheckpointJob, publication: Publication) -> CheckpointPlan:

@@ -21,8 +21,8 @@ from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.planning.plan import PartitionPlan
 from statecore.repository.head import Origin
 from statecore.repository.manifest import Manifest, ReadPosition, StoreSnapshot, TaskManifest
-from statecore.repository.publication import Publication, Published, Unchanged
-from statecore.repository.rebase import rebase_advance
+from statecore.repository.publish.publication import Publication, Published, Unchanged
+from statecore.repository.publish.rebase import rebase_advance
 from statecore.spec.writer import spec_hash
 
 

@@ -30,7 +30,7 @@ from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult, read_changelogs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace, TemporaryPlace
 from statecore.jobs.pipeline.tail_check import Unsound, found_unsound
-from statecore.repository.publication import Publication
+from statecore.repository.publish.publication import Publication
 
 SMALL_TAIL = 2_000_000
 """Total offsets of all tails below which this process reads them itself: about as long as an engine takes to start."""

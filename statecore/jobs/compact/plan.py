@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from statecore.repository.download import RemoteFile
 from statecore.repository.manifest import StoredRun
-from statecore.repository.rebase import Compaction
+from statecore.repository.publish.rebase import Compaction
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from statecore.images.digest import combined
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import save_digest, saved_digests
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
-from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Compaction, rebase_compaction
+from statecore.repository.publish.publication import Publication, Published
+from statecore.repository.publish.rebase import Compaction, rebase_compaction
 
 MergedRuns = Mapping[str, Sequence[Compaction]]
 """Merged runs, by task."""

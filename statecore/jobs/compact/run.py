@@ -9,8 +9,8 @@ The phases, and why a kill at any time is harmless::
 
 **It is a publication like any other**, and no job waits for it. If another job has published meanwhile, each database
 is rebased separately: if the merged runs are still adjacent there, they are replaced, else the database is left as it
-is (:func:`statecore.repository.rebase.rebase_compaction`). So a checkpoint published in between is kept, and of two
-concurrent compactions one has no effect.
+is (:func:`statecore.repository.publish.rebase.rebase_compaction`). So a checkpoint published in between is kept, and of
+two concurrent compactions one has no effect.
 
 **The rows of a store do not change**, so its known digest is carried over. If each database of a store has become one
 run, the runs give the digest, and no row has to be read.
@@ -38,8 +38,8 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.failures import translated_errors
 from statecore.progress import Progress
 from statecore.repository.head import Origin
-from statecore.repository.publication import Publication
-from statecore.repository.rebase import Compaction
+from statecore.repository.publish.publication import Publication
+from statecore.repository.publish.rebase import Compaction
 
 
 def run_compact(request: CompactRequest, progress: Progress | None = None, **opened: Any) -> CompactionReport:

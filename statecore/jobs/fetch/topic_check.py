@@ -34,8 +34,8 @@ from statecore.jobs.bases.choice import epoch_ends_of
 from statecore.jobs.fetch.job import FetchJob
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
-from statecore.repository.cluster_check import fetch_refused, is_of_other_cluster
 from statecore.repository.manifest import StoredEnd
+from statecore.repository.publish.cluster_check import fetch_refused, is_of_other_cluster
 
 _SHOWN = 5
 

@@ -19,7 +19,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.layout import Layout, is_collected
 from statecore.repository.manifest import Extent
-from statecore.repository.upload import PACK_BYTES, SMALL, LocalFile, put_files
+from statecore.repository.publish.upload import PACK_BYTES, SMALL, LocalFile, put_files
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from statecore.jobs.planning.planned_tails import PlannedTails
 from statecore.jobs.restore.base_candidates import RestoreCandidates
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.repository.manifest import TaskManifest
-from statecore.repository.rebase import rebase_advance
+from statecore.repository.publish.rebase import rebase_advance
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.placement_plan import existing_stores_error, unopenable_stores_error
 from statecore.statedir.placement_stores import StoreImage
@@ -61,7 +61,7 @@ class PlannedRestore(PlannedTails):
         ]
 
     def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
-        """See :func:`statecore.repository.rebase.rebase_advance`."""
+        """See :func:`statecore.repository.publish.rebase.rebase_advance`."""
         return rebase_advance(mine, theirs, self.candidates.task(self.frozen.newest_snapshot, mine.task))
 
     @property

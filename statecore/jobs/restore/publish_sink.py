@@ -18,7 +18,7 @@ from statecore.jobs.restore.request import NOTHING
 from statecore.jobs.restore.resume import NOT_PUBLISHED, is_not_published, is_published
 from statecore.jobs.restore.sinks import Images, Sink
 from statecore.repository.head import Origin
-from statecore.repository.publication import Publication, Published
+from statecore.repository.publish.publication import Publication, Published
 from statecore.spec.writer import spec_hash
 from statecore.words import WARNING
 
@@ -27,7 +27,7 @@ class PublishSink(Sink):
     """Publishes the stores as a snapshot. Unless it ``is_only``, a conflicting publication is only reported.
 
     Where a checkpoint has published meanwhile, each store is that of the snapshot or of this restore, whichever has
-    read more of its changelog (:func:`statecore.repository.rebase.rebase_advance`).
+    read more of its changelog (:func:`statecore.repository.publish.rebase.rebase_advance`).
     """
 
     already_done = "already published"

@@ -10,7 +10,7 @@ import pytest
 
 from statecore.airflow import reports
 from statecore.jobs.history.report_head import ReportOutcome, read_head
-from statecore.repository.publication import Published
+from statecore.repository.publish.publication import Published
 from tests.unit.jobs.reports import FAILURE, attempt, done, failed
 
 

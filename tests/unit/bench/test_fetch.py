@@ -15,7 +15,7 @@ from bench.changelog import PARTITIONS
 from bench.fetch import SHAPE, WriteWatch, Written, records_of, shared_bytes, snapshot_files
 from bench.process import checked, measure
 from statecore.repository.manifest import Extent, TaskManifest
-from statecore.repository.upload import LocalFile, put_files
+from statecore.repository.publish.upload import LocalFile, put_files
 from tests.unit.repository.published import Publishing
 
 

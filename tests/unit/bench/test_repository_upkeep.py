@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.repository_upkeep import Upkeep, upkeep_table
 from bench.s3_request_log import KINDS
-from statecore.repository.collection import Amount
+from statecore.repository.maintenance.collection import Amount
 
 
 def test_a_month_is_the_price_of_all_that_a_day_asks_of_every_application() -> None:

@@ -25,7 +25,7 @@ from statecore.jobs.read_report import ReadReport, StoreReport
 from statecore.jobs.restore.planned_restore import RefusedPlan
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import ReadPosition
-from statecore.repository.publication import Publication, Published
+from statecore.repository.publish.publication import Publication, Published
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
 from tests.harness.raising import code_said

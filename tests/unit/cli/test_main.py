@@ -18,7 +18,7 @@ from statecore.cli import main as cli
 from statecore.cli import restore
 from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable, missing_option
 from statecore.jobs.read_report import ReadReport, StoreReport
-from statecore.repository.publication import Published
+from statecore.repository.publish.publication import Published
 from tests.harness.raising import code_said
 
 SPEC = """\

@@ -22,7 +22,7 @@ from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
 from statecore.jobs.planning.plan import PartitionPlan, ReadPlan
 from statecore.jobs.read_report import ReadReport, StoreReport
 from statecore.jobs.repair.report import RebuiltStores, RepairOutcome, RepairReport
-from statecore.repository.publication import Published
+from statecore.repository.publish.publication import Published
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.writer import spec_to_yaml
 from statecore.standby.report import StandbyReport, StandbyStoreReport, StandbyTaskReport

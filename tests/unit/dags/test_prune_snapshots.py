@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
-from statecore.repository.forget import forget
 from statecore.repository.head import Retention
+from statecore.repository.maintenance.forget import forget
 from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, bag_of, load_dag
 from tests.unit.dags.test_restore_stores import states, values
 from tests.unit.repository.published import Publishing

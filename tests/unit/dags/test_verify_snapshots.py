@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import ParamValidationError
 
-from statecore.repository.verification_record import Level, read_record
+from statecore.repository.maintenance.verification_record import Level, read_record
 from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, bag_of, load_dag
 from tests.unit.dags.test_restore_stores import states, values
 from tests.unit.repository.published import Publishing, flip

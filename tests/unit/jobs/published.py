@@ -30,9 +30,9 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskManifest,
 )
-from statecore.repository.publication import Publication, Published
+from statecore.repository.publish.publication import Publication, Published
+from statecore.repository.publish.upload import LocalFile, put_files
 from statecore.repository.repository import create_repository
-from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from statecore.repository import rebase
 from statecore.repository.manifest import StoreSnapshot
+from statecore.repository.publish import rebase
 
 _ABOVE = rebase._rebased
 

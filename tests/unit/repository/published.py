@@ -15,9 +15,9 @@ from statecore.images.identity import image_identity
 from statecore.images.model import Run, RunFormat
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import MANIFEST, StoredDatabase, StoredEnd, StoredRun, StoreSnapshot, TaskManifest
-from statecore.repository.publication import Publication, Published
+from statecore.repository.publish.publication import Publication, Published
+from statecore.repository.publish.upload import LocalFile, put_files
 from statecore.repository.repository import create_repository
-from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import read_spec
 

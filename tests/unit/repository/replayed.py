@@ -35,7 +35,7 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskManifest,
 )
-from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
+from statecore.repository.publish.rebase import Compaction, rebase_advance, rebase_compaction
 from statecore.repository.task_manifest_validation import contradictions_in
 
 TOPIC = "orders-left-changelog"

@@ -46,14 +46,14 @@ from statecore.faults import COLLECTION_POINTS, PUBLISH_POINTS, FaultPoints
 from statecore.objectstore.pointers import PointerValue
 from statecore.repository import blob_verification as believed
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
-from statecore.repository.collection import Collector
-from statecore.repository.conflicts import Rebase
-from statecore.repository.forget import forget
 from statecore.repository.head import HEAD, Retention, encoded_head
-from statecore.repository.head_repair import apply_repair, plan_repair
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST, ReadPosition, StoredRun, TaskManifest
-from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
+from statecore.repository.publish.conflicts import Rebase
+from statecore.repository.publish.publication import Publication, Published
+from statecore.repository.publish.rebase import Compaction, rebase_advance, rebase_compaction
 from tests.harness.scheduler import Scheduler
 from tests.harness.simulated_store import (
     Death,

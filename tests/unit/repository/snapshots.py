@@ -32,9 +32,9 @@ from statecore.repository.manifest import (
     extents_of,
 )
 from statecore.repository.object_store import ObjectStore
-from statecore.repository.publication import Publication, Published
+from statecore.repository.publish.publication import Publication, Published
+from statecore.repository.publish.upload import LocalFile, put_files
 from statecore.repository.repository import Repository
-from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.harness.simulated_store import Network, SimulatedBlobs, Storage
 

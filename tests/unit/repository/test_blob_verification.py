@@ -13,7 +13,7 @@ from statecore.objectstore.base import Blob, Blobs
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.repository.blob_verification import NamedFile, is_intact, missing_files, sizes
 from statecore.repository.layout import Layout
-from statecore.repository.upload import LocalFile, put_files, put_verified
+from statecore.repository.publish.upload import LocalFile, put_files, put_verified
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, Storage, flipped
 from tests.unit.repository.snapshots import APPLICATION, file_of

@@ -22,13 +22,13 @@ from statecore.filesystem import file_sha256
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import PIECES_AT_ONCE, DownloadResult, RemoteFile
 from statecore.repository.download import download as download_files
+from statecore.repository.publish.upload import LocalFile, put_files
 from statecore.repository.repository import create_repository
-from statecore.repository.upload import LocalFile, put_files
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
 from tests.unit.repository.downloading_process import wanted_of
+from tests.unit.repository.publish.test_upload import files_of
 from tests.unit.repository.snapshots import APPLICATION, publication, repository, uploaded
-from tests.unit.repository.test_upload import files_of
 
 SIZES = (0, 1, 999, 1000, 1001, 5000, 70_000, 33_333, 10, 20, 4096)
 

@@ -12,21 +12,21 @@ import pytest
 
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.blob_reading import damaged_files
 from statecore.repository.blob_verification import NamedFile, missing_files
-from statecore.repository.collection import Collector
 from statecore.repository.content_digests import save_digest, saved_digest
-from statecore.repository.copier import Copier, CopyOutcome
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.encryption import KEY_DOCUMENT_NAME
-from statecore.repository.forget import forget
 from statecore.repository.head import Retention
-from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.layout import Layout
 from statecore.repository.listing import list_snapshots
+from statecore.repository.maintenance.blob_reading import damaged_files
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.copier import Copier, CopyOutcome
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.object_store import object_store_of
+from statecore.repository.publish.upload import put_files
 from statecore.repository.repository import create_replica, create_repository, open_repository
-from statecore.repository.upload import put_files
 from tests.harness.raising import raises
 from tests.unit.objectstore.implementations import IMPLEMENTATIONS
 from tests.unit.repository.encrypted import encrypted_url, key_file, stored_files

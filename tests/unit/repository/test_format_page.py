@@ -18,11 +18,12 @@ from statecore.documents import encode_json, plain
 from statecore.faults import PUBLISH_POINTS
 from statecore.images.model import Run
 from statecore.repository import content_digests as contents
-from statecore.repository import descriptor, garbage, head, key_document, manifest, verification_record
+from statecore.repository import descriptor, head, key_document, manifest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.encryption import KEY_DOCUMENT_NAME
 from statecore.repository.layout import Layout
-from statecore.repository.upload import PACK_BYTES, SMALL
+from statecore.repository.maintenance import garbage, verification_record
+from statecore.repository.publish.upload import PACK_BYTES, SMALL
 from tests.unit.repository.published import Publishing
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "repository-format.md").read_text()

@@ -14,10 +14,10 @@ from statecore.documents import Document
 from statecore.errors import Corrupted
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
-from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.listing import held_bytes, list_snapshots
+from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
+from statecore.repository.maintenance.pins import pin
 from statecore.repository.manifest import Manifest
-from statecore.repository.pins import pin
 from statecore.repository.verification import TaskManifestKey, VerifiedSnapshot, key_of
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.simulated_store import Storage

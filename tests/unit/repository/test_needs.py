@@ -10,13 +10,13 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.collection import Collector
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
-from statecore.repository.forget import forget
 from statecore.repository.head import HEAD, Retention
-from statecore.repository.head_repair import plan_repair
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.head_repair import plan_repair
+from statecore.repository.maintenance.pins import pin
 from statecore.repository.needs import Needs
-from statecore.repository.pins import pin
 from tests.harness.raising import raises
 from tests.unit.repository.snapshots import BOTH, Snapshots
 

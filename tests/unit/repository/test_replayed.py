@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.repository import rebase
 from statecore.repository.manifest import StoredRun, StoreSnapshot
+from statecore.repository.publish import rebase
 from tests.unit.repository.defects import taken_for_expired
 from tests.unit.repository.replayed import History
 

@@ -18,7 +18,7 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.objectstore.directory import DirectoryPointers
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
-from statecore.repository.head_repair import plan_repair
+from statecore.repository.maintenance.head_repair import plan_repair
 from statecore.repository.manifest import MANIFEST
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import (

@@ -21,10 +21,10 @@ import pytest
 from statecore.errors import Retryable
 from statecore.images.model import Run
 from statecore.objectstore.base import Blobs
-from statecore.repository.conflicts import Conflicts, PublicationRequest
 from statecore.repository.manifest import StoredRun, StoreSnapshot, TaskManifest
-from statecore.repository.publication import Publication, Published
-from statecore.repository.upload import put_verified
+from statecore.repository.publish.conflicts import Conflicts, PublicationRequest
+from statecore.repository.publish.publication import Publication, Published
+from statecore.repository.publish.upload import put_verified
 from tests.harness.case_selection import three_of
 from tests.harness.simulated_store import SimulatedPointers, version_of
 from tests.unit.repository.defects import taken_for_expired
@@ -140,19 +140,19 @@ _OWN, _SWAP = Publication._published_by_request, SimulatedPointers.swap
     ("mutated", "mutant"),
     three_of(
         [
-            ("statecore.repository.conflicts.Conflicts.refuse", _not_refusing),
-            ("statecore.repository.conflicts.Conflicts._refuse_older_stores", _not_refusing),
-            ("statecore.repository.conflicts.Conflicts.rebased", _as_it_was_made),
-            ("statecore.repository.rebase._rebased", taken_for_expired),
-            ("statecore.repository.rebase._tail", _above_anything),
-            ("statecore.repository.rebase._index_of", _at_the_first),
-            ("statecore.repository.rebase._is_ahead", _never_ahead),
+            ("statecore.repository.publish.conflicts.Conflicts.refuse", _not_refusing),
+            ("statecore.repository.publish.conflicts.Conflicts._refuse_older_stores", _not_refusing),
+            ("statecore.repository.publish.conflicts.Conflicts.rebased", _as_it_was_made),
+            ("statecore.repository.publish.rebase._rebased", taken_for_expired),
+            ("statecore.repository.publish.rebase._tail", _above_anything),
+            ("statecore.repository.publish.rebase._index_of", _at_the_first),
+            ("statecore.repository.publish.rebase._is_ahead", _never_ahead),
             ("statecore.repository.manifest.TaskManifest.as_of", _of_their_own),
-            ("statecore.repository.publication.Publication._published_by_request", _only_what_was_there_first),
-            ("statecore.repository.publication.put_verified", _taking_no_answer_for_yes),
-            ("statecore.repository.upload.put_verified", _taking_no_answer_for_yes),
+            ("statecore.repository.publish.publication.Publication._published_by_request", _only_what_was_there_first),
+            ("statecore.repository.publish.publication.put_verified", _taking_no_answer_for_yes),
+            ("statecore.repository.publish.upload.put_verified", _taking_no_answer_for_yes),
             ("tests.harness.simulated_store.SimulatedPointers.swap", _blind),
-            ("statecore.repository.upload.is_intact", _by_size),
+            ("statecore.repository.publish.upload.is_intact", _by_size),
             ("tests.unit.repository.snapshots.missing_files", _believing),
         ]
     ),

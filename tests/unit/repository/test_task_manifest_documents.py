@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from statecore.documents import encode_json
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import TASK_MANIFEST, Extent, StoredRun, TaskManifest
+from statecore.repository.publish.upload import LocalFile
 from statecore.repository.task_manifest_documents import DOCUMENT_BYTES, decompress, encode_task_manifests
-from statecore.repository.upload import LocalFile
 from tests.harness.raising import raises
 from tests.unit.repository.snapshots import run_of, store_of
 

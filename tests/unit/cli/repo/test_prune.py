@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from statecore.cli.main import main
-from statecore.repository.collection import Amount, CollectionReport
+from statecore.repository.maintenance.collection import Amount, CollectionReport
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, SECRET
 from tests.unit.repository.published import Publishing
@@ -64,7 +64,7 @@ def test_what_is_freed_is_told_in_money_where_there_is_a_price(
     url = (tmp_path / "repository").as_uri()
     Publishing(url, tmp_path).publish(10)
     report = CollectionReport(url, "orders", 1, applied=False, deleted=Amount(3, 2 << 30))
-    with patch("statecore.repository.collection.Collector.plan", return_value=report):
+    with patch("statecore.repository.maintenance.collection.Collector.plan", return_value=report):
         found = prune(capfd, url, *words)["orders"]
         assert main(["repo", "prune", "--repository", url, *words]) == 0
     assert found["freed_usd_a_month"] == (2000.0 if freed is True else freed)

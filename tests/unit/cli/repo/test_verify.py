@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import main
-from statecore.repository.verification_record import Level, read_record
+from statecore.repository.maintenance.verification_record import Level, read_record
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, SECRET
 from tests.unit.repository.published import Publishing, flip

@@ -14,8 +14,8 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
+from statecore.repository.publish.upload import SMALL
 from statecore.repository.repository import create_repository
-from statecore.repository.upload import SMALL
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.unit.jobs.backup.snapshots import INTERVAL, World, left_open, tree, two_snapshots

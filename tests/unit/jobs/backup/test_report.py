@@ -14,7 +14,7 @@ from statecore.jobs.backup import run
 from statecore.jobs.backup.newest_snapshot import NewestSnapshot, read_newest
 from statecore.jobs.backup.report import BackupOutcome
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.upload import SMALL
+from statecore.repository.publish.upload import SMALL
 from tests.unit.jobs.backup.snapshots import ROWS, World, left_open
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from statecore.jobs.checkpoint.confirmation import reason_to_confirm
 from statecore.repository.manifest import Extent, Manifest, ReadPosition, TaskManifestReference
-from statecore.repository.snapshot_composition import compose
+from statecore.repository.publish.snapshot_composition import compose
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.jobs.published import spec
 

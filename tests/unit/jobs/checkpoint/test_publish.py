@@ -28,7 +28,7 @@ from statecore.repository.manifest import (
     TaskManifest,
     TaskManifestReference,
 )
-from statecore.repository.publication import Publication
+from statecore.repository.publish.publication import Publication
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.jobs.checkpoint.reconciling import NEW_END, PLAIN, World
 

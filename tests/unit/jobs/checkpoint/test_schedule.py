@@ -20,7 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, made_ms
 from statecore.jobs.checkpoint.schedule import DueVerdict, check_all, check_due, is_due
 from statecore.repository.manifest import ReadPosition
-from statecore.repository.publication import Publication
+from statecore.repository.publish.publication import Publication
 from statecore.spec.reader import parse_spec
 from tests.harness.raising import raises
 from tests.unit.changelog.consumed import GroupCoordinator

@@ -22,10 +22,10 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, download
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoredEnd, StoredRun, StoreSnapshot, TaskManifest
-from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import rebase_advance
+from statecore.repository.publish.publication import Publication, Published
+from statecore.repository.publish.rebase import rebase_advance
+from statecore.repository.publish.upload import LocalFile, put_files
 from statecore.repository.repository import create_repository
-from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, retention_of, segment_interval_of
 from tests.harness.job_contexts import context_of
 from tests.harness.reference_digest import digest_of

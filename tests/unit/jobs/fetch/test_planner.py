@@ -16,7 +16,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.publication import Publication
+from statecore.repository.publish.publication import Publication
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.database_state import read_database_state
 from statecore.words import WARNING

@@ -9,7 +9,7 @@ import pytest
 
 from statecore.errors import Corrupted, NotFound, Retryable
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.copier import Copier, CopyOutcome
+from statecore.repository.maintenance.copier import Copier, CopyOutcome
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import create_replica
 from tests.unit.jobs.fetch.fetching import fetch, files_of, flipped, refused

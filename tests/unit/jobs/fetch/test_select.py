@@ -20,10 +20,10 @@ from statecore.jobs.fetch.run import run_fetch
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
 from statecore.repository.descriptor import DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, ReadHead, SnapshotEntry, encoded_head
-from statecore.repository.head_repair import apply_repair, plan_repair
+from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference
 from statecore.repository.object_store import object_store_of
-from statecore.repository.publication import Publication
+from statecore.repository.publish.publication import Publication
 from statecore.repository.repository import create_repository
 from tests.harness import s3_server
 from tests.harness.case_selection import one_of
@@ -261,7 +261,7 @@ def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_br
         own_shop.app_repository, own_shop.declared, request="wrong", origin="restore", clock=lambda: CUT
     )
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("statecore.repository.publication.check_consistent", lambda task_manifests: None)
+        unchecked.setattr("statecore.repository.publish.publication.check_consistent", lambda task_manifests: None)
         wrong = publication.publish([TaskManifest("0_0", (turned,))], drops_other_tasks=False)
     refused(Corrupted, "manifest-inconsistent", own_shop, state_dir, snapshot=wrong.snapshot)
     report = fetch(own_shop, state_dir)

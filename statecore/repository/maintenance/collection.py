@@ -1,0 +1,303 @@
+"""A collection of garbage: what an earlier one has listed is deleted, then what is garbage now is listed.
+
+::
+
+    check    whether the head is the newest; one that was put back ends the run (reverted_head.py)
+    raise    the head's collection number, by a swap; at most once in ``min_age``
+    read     what this head reaches; if a snapshot cannot be read, the run ends here
+    delete   what each list of this head's epoch names that is old enough, and then the list
+    list     what the head does not reach, and what was put before the collection before this one
+
+So nothing is deleted by the run that finds it, a fetch that began before has ``min_age`` to end, and a job that began
+two collections ago is refused when it publishes, and uploads again (:mod:`statecore.repository.maintenance.garbage`). A
+killed run leaves its list, which the next one goes on with. Times are the object store's; a wrong one changes only how
+long garbage stays.
+
+In a replica only the deletion is done: its number is that of the primary, and copies put the lists
+(:mod:`statecore.repository.maintenance.copier`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from statecore.errors import Capacity, Fenced, NotFound, Retryable
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.objectstore.base import Blob
+from statecore.progress import NullProgress, Progress
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head import Head
+from statecore.repository.maintenance.garbage import (
+    KNOWN_KINDS,
+    OF_JOBS,
+    GarbageRule,
+    ListedGarbage,
+    NameSet,
+    list_orders,
+    reachable_names,
+    read_lists,
+    unnamed_manifests,
+    write_list,
+)
+from statecore.repository.maintenance.reverted_head import reverted_error, why_reverted
+from statecore.repository.repository import check_descriptor_unchanged
+
+MIN_AGE_MS = 24 * 3_600_000
+UNUSED_MS = 7 * 24 * 3_600_000  # Age at which plans and staging of jobs are garbage; a retry after that begins anew
+_DELETED_TOGETHER = 1000
+
+
+@dataclass
+class Amount:
+    """Blobs and their bytes."""
+
+    blobs: int = 0
+    bytes: int = 0
+
+    def add(self, size: int) -> None:
+        self.blobs += 1
+        self.bytes += size
+
+
+@dataclass
+class CollectionReport:
+    """Result of a collection, or of its plan."""
+
+    repository: str
+    application_id: str
+    snapshots: int  # that the head names
+    applied: bool
+    deleted: Amount = field(default_factory=Amount)  # deleted now; of a plan, what would be
+    listed: Amount = field(default_factory=Amount)  # newly found garbage, which a later run deletes
+    waiting: Amount = field(default_factory=Amount)  # in lists that are not old enough
+    young: Amount = field(default_factory=Amount)  # not reached, and too young to be garbage
+    needed: Amount = field(default_factory=Amount)  # what the head reaches, and the head
+    unknown: list[str] = field(default_factory=list)  # names that this release does not make; left alone
+    collection: int = 0  # the head's collection number
+    is_replica: bool = False  # of which copies list the garbage
+
+
+class Collector:
+    """Collects the garbage of one application."""
+
+    def __init__(
+        self,
+        app_repository: ApplicationRepository,
+        *,
+        min_age_ms: int = MIN_AGE_MS,
+        unused_ms: int = UNUSED_MS,
+        progress: Progress | None = None,
+        faults: FaultPoints = NO_FAULTS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._app_repository, self._min_age_ms, self._unused_ms = app_repository, min_age_ms, unused_ms
+        self._progress, self._faults, self._clock = progress or NullProgress(), faults, clock
+
+    def plan(self) -> CollectionReport:
+        """What :meth:`run` would do. Nothing is changed."""
+        return self._collect(apply=False)
+
+    def run(self) -> CollectionReport:
+        """Collect. Raises ``Corrupted`` if something that a snapshot needs cannot be read: nothing is deleted then."""
+        return self._collect(apply=True)
+
+    def _collect(self, *, apply: bool) -> CollectionReport:
+        freed = Amount()
+        try:
+            report = self._collected(apply=apply)
+        except Capacity:
+            freed = self._freed() if apply else freed
+            if not freed.blobs:
+                raise
+            report = self._collected(apply=apply)
+        report.deleted.blobs += freed.blobs
+        report.deleted.bytes += freed.bytes
+        return report
+
+    def _freed(self) -> Amount:
+        """Delete what is listed and old enough by this machine's clock: a full disk has no room for a new head."""
+        head, now_ms, found = self._app_repository.reread_head().head, int(self._clock() * 1000), Amount()
+        reachable = NameSet(reachable_names(self._app_repository, head))
+        with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
+            self._delete_lists(head, reachable, now_ms, found, Path(directory), apply=True)
+        return found
+
+    def _delete_lists(
+        self, head: Head, reachable: NameSet, now_ms: int, deleted: Amount, directory: Path, *, apply: bool
+    ) -> tuple[list[ListedGarbage], list[ListedGarbage]]:
+        """Delete what lists that are old enough name; the lists that wait, and those of a plan that would not."""
+        waiting, planned = [], []
+        used: set[str] | None = None
+        for listed in read_lists(self._app_repository, directory):
+            if listed.header.epoch != head.epoch:
+                self._delete([listed.blob.name], apply=apply)  # void: the head was made anew since
+            elif now_ms - listed.blob.modified * 1000 < self._min_age_ms:
+                waiting.append(listed)
+            else:
+                used = self._used_again(now_ms) if used is None else used
+                self._delete_listed(listed, reachable, used, deleted, apply=apply)
+                planned += [] if apply else [listed]
+        return waiting, planned
+
+    def _collected(self, *, apply: bool) -> CollectionReport:
+        app_repository = self._app_repository
+        head = app_repository.head()
+        manifests = self._unnamed_manifests(head)
+        if apply:
+            check_descriptor_unchanged(app_repository.repository)
+            head.needs.check_writable(f"The head of {app_repository.application_id}")
+        now_ms = self._store_time_ms() if apply else int(self._clock() * 1000)
+        head = self._raised(now_ms) if apply else self._next(head, now_ms)
+        self._progress.phase("read snapshots", len(head.snapshots), "snapshots")
+        reachable = NameSet(reachable_names(app_repository, head, self._progress.advance))
+        self._progress.done()
+        report = CollectionReport(
+            app_repository.url,
+            app_repository.application_id,
+            snapshots=len(head.snapshots),
+            applied=apply,
+            collection=head.collection,
+            is_replica=app_repository.repository.is_replica,
+        )
+        with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
+            waiting, planned = self._delete_lists(head, reachable, now_ms, report.deleted, Path(directory), apply=apply)
+            for listed in waiting:
+                for _, size in listed.garbage:
+                    report.waiting.add(size)
+            rule = GarbageRule(head, manifests, now_ms, self._unused_ms)
+            self._list(rule, reachable, [*waiting, *planned], report, Path(directory), apply=apply)
+        return report
+
+    def _unnamed_manifests(self, head: Head) -> Mapping[str, tuple[int, int]]:
+        """Epoch and generation of the manifests that the head does not name, by blob; none of a replica.
+
+        Raises ``Corrupted`` for a head that is older than what was made for it, as that of a replica is during a copy.
+        """
+        app_repository = self._app_repository
+        if app_repository.repository.is_replica:
+            return {}
+        found, lists = unnamed_manifests(app_repository, head), list_orders(app_repository)
+        prefix = app_repository.names.manifests
+        orders = {name.removeprefix(prefix).removesuffix(".json"): order for name, order in found.items()}
+        if why_reverted(head, orders, lists) is None:
+            return found
+        why = why_reverted(app_repository.reread_head().head, orders, lists)  # jobs publish meanwhile
+        if why is not None:
+            raise reverted_error(app_repository, why)
+        return found
+
+    def _store_time_ms(self) -> int:
+        """The object store's time; also shows that this process may write and delete."""
+        name = f"{self._app_repository.names.staging('collection')}/{uuid.uuid4().hex}"
+        blobs = self._app_repository.blobs
+        blobs.put_if_absent(name, b"")
+        try:
+            return int(blobs.head(name).modified * 1000)
+        except NotFound as error:
+            raise Retryable(
+                f"The blob {name} was put, and could not be found then.",
+                code="object-store-inconsistent",
+                action="Check the object store and which processes write to it, then try again.",
+                blob=name,
+            ) from error
+        finally:
+            blobs.delete(name)
+
+    def _delete_listed(
+        self, listed: ListedGarbage, reachable: NameSet, used: set[str], deleted: Amount, *, apply: bool
+    ) -> None:
+        """Delete what a list names, unless the head was made anew, which may reach some of it."""
+        self._progress.phase("delete" if apply else "read garbage", unit="blobs")
+        garbage = listed.garbage
+        while together := list(islice(garbage, _DELETED_TOGETHER)):
+            if apply:
+                self._refuse_another_epoch(listed)
+            # Nothing is reachable; it is compared only to be sure.
+            dead = [(name, size) for name, size in together if name not in reachable and name not in used]
+            self._delete([name for name, _ in dead], apply=apply)
+            for _, size in dead:
+                deleted.add(size)
+            self._progress.advance(len(together))
+            self._faults.reach("collection.during-deletion")
+        self._delete([listed.blob.name], apply=apply)
+        self._progress.done()
+
+    def _used_again(self, now_ms: int) -> set[str]:
+        """Files of jobs that were written again since they were listed: a request may have an earlier one's id."""
+        names, blobs = self._app_repository.names, self._app_repository.blobs
+        files = (blob for prefix in (names.requests, names.stagings) for blob in blobs.list(prefix))
+        return {blob.name for blob in files if now_ms - blob.modified * 1000 <= self._unused_ms}
+
+    def _refuse_another_epoch(self, listed: ListedGarbage) -> None:
+        if self._app_repository.reread_head().head.epoch != listed.header.epoch:
+            raise Fenced(
+                f"The head of {self._app_repository.application_id} was made anew while its garbage was deleted.",
+                code="head-recreated",
+                action="Run it again.",
+                application_id=self._app_repository.application_id,
+                repository=self._app_repository.url,
+            )
+
+    def _delete(self, names: Sequence[str], *, apply: bool) -> None:
+        if apply:
+            self._app_repository.blobs.delete_all(names)
+
+    def _next(self, head: Head, now_ms: int) -> Head:
+        """The head with the next collection number, if it is time; a time in the future is that of a wrong clock."""
+        is_early = 0 <= now_ms - head.collection_began_ms < self._min_age_ms
+        if is_early or self._app_repository.repository.is_replica:
+            return head
+        return replace(head, generation=head.generation + 1, collection=head.collection + 1, collection_began_ms=now_ms)
+
+    def _raised(self, now_ms: int) -> Head:
+        """Raise the collection number, if it is time; the head that has it."""
+        head = self._app_repository.change_head(lambda head: self._next(head, now_ms), "nothing was deleted")
+        self._faults.reach("collection.after-head")
+        return head
+
+    def _list(
+        self,
+        rule: GarbageRule,
+        reachable: NameSet,
+        known: Sequence[ListedGarbage],
+        report: CollectionReport,
+        directory: Path,
+        *,
+        apply: bool,
+    ) -> None:
+        """Put a list of what is garbage now, and in no other list."""
+        names = NameSet(name for listed in known for name, _ in listed.garbage)
+        self._progress.phase("list", unit="blobs")
+        found = self._garbage(rule, reachable, names, report)
+        name, path = write_list(self._app_repository, rule.head, found, directory)
+        self._progress.done()
+        if apply and report.listed.blobs:
+            self._app_repository.blobs.put_if_absent(name, path)
+            self._faults.reach("collection.after-list")
+
+    def _garbage(
+        self, rule: GarbageRule, reachable: NameSet, known: NameSet, report: CollectionReport
+    ) -> Iterator[Blob]:
+        """Garbage that no list has yet; counts what stays."""
+        app_repository = self._app_repository
+        names = app_repository.names
+        for blob in app_repository.blobs.list(names.root):
+            self._progress.advance()
+            kind = blob.name.removeprefix(names.root).partition("/")[0]
+            if blob.name in reachable or blob.name in (names.head, names.verified, names.in_progress_marker):
+                report.needed.add(blob.size)
+            elif kind == "garbage" or blob.name in known:
+                continue
+            elif kind not in KNOWN_KINDS:
+                report.unknown.append(blob.name)
+            elif (kind in OF_JOBS or not report.is_replica) and rule.is_garbage(blob, kind):
+                report.listed.add(blob.size)
+                yield blob
+            else:
+                report.young.add(blob.size)

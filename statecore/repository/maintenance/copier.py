@@ -1,0 +1,306 @@
+"""Copies applications into a replica: what a head reaches, and last the head, byte for byte.
+
+::
+
+    read     the source's head, and what it reaches
+    list     what the replica has; then what the source has
+    copy     what the replica lacks, or has with another size; each blob is verified before it is put
+    swap     the replica's head for that of the source; it only goes forward
+    collect  put a list of what the replica has, the source has deleted, and no head will reach
+
+So a reader of the replica finds everything that its head names. A killed copy leaves blobs, which the next one finds.
+If something is missing and the source has another head by then, the copy begins again with that one.
+
+A replica must not delete by its own judgement: its blobs have the names of the source, whose head may be rebuilt, and
+name what it had forgotten. What the source has deleted it never names again
+(:mod:`statecore.repository.maintenance.garbage`), so only that is listed, for ``repo prune``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.objectstore.base import Blob
+from statecore.objectstore.pointers import PointerValue
+from statecore.progress import NullProgress, Progress
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.blob_verification import parallel_map
+from statecore.repository.head import Head, decoded_head
+from statecore.repository.incoming_file import file_errors
+from statecore.repository.layout import hash_of
+from statecore.repository.maintenance.collection import Amount
+from statecore.repository.maintenance.garbage import (
+    KNOWN_KINDS,
+    GarbageRule,
+    NameSet,
+    reachable_names,
+    read_lists,
+    unnamed_manifests,
+    write_list,
+)
+from statecore.repository.manifest import Extent
+from statecore.repository.publish.upload import put_verified
+from statecore.repository.repository import check_descriptor_unchanged
+
+PIECE_BYTES = 8 << 20  # Larger blobs pass through a temporary file
+_AT_ONCE = 8
+_TRIES = 20
+
+
+class CopyOutcome(StrEnum):
+    """What a copy of an application has done."""
+
+    COPIED = "copied"  # the replica has the source's head now
+    CURRENT = "current"  # it had it before
+    AHEAD = "ahead"  # it has a newer head: another copy was faster, or the source was set back
+    EMPTY = "empty"  # the source has no head of the application
+    FAILED = "failed"  # something is damaged in the source; the replica keeps its head
+
+
+@dataclass(frozen=True)
+class CopiedApplication:
+    """Result of a copy of one application."""
+
+    application_id: str
+    outcome: CopyOutcome
+    snapshots: int = 0  # that the source's head names
+    needed: Amount = field(default_factory=Amount)  # what that head reaches
+    copied: Amount = field(default_factory=Amount)  # what of it was copied now
+    listed: Amount = field(
+        default_factory=Amount
+    )  # what the source has deleted, and repo prune will delete from the replica
+    error: StatecoreError | None = None
+
+
+class _ReadHead(NamedTuple):
+    head: Head
+    pointer: PointerValue
+
+
+class Copier:
+    """Copies one application."""
+
+    def __init__(
+        self,
+        source: ApplicationRepository,
+        target: ApplicationRepository,
+        *,
+        progress: Progress | None = None,
+        faults: FaultPoints = NO_FAULTS,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
+        self._source, self._target, self._names = source, target, source.names
+        self._progress, self._faults, self._piece_bytes = progress or NullProgress(), faults, piece_bytes
+
+    def run(self) -> CopiedApplication:
+        """Copy. Damage in the source is a result; whatever a retry may cure is raised."""
+        name = self._source.application_id
+        try:
+            read = self._source_head()
+            for _ in range(_TRIES):
+                if read is None:
+                    return CopiedApplication(name, CopyOutcome.EMPTY)
+                try:
+                    return self._copy(read)
+                except Corrupted:
+                    before, read = read, self._source_head()
+                    if read is not None and read.pointer.content == before.pointer.content:
+                        raise
+        except (Corrupted, Invalid) as error:
+            return CopiedApplication(name, CopyOutcome.FAILED, error=error)
+        raise _contended(self._source, "while its snapshots were copied")
+
+    def _source_head(self) -> _ReadHead | None:
+        found = self._source.pointers.read(self._names.head)
+        if found is not None:
+            return _ReadHead(_decoded(self._source, found), found)
+        if self._source.has_lost_head():
+            raise self._source.lost_head_error()
+        return None
+
+    def _copy(self, read: _ReadHead) -> CopiedApplication:
+        head = read.head
+        head.needs.check_writable(f"The head of {head.application_id}")
+        self._progress.phase("read snapshots", len(head.snapshots), "snapshots")
+        wanted = dict.fromkeys(reachable_names(self._source, head, self._progress.advance))
+        self._progress.phase("list", unit="blobs")
+        there = {blob.name: blob for blob in self._target.blobs.list(self._names.root)}
+        here = self._sizes_in_source(wanted.keys() | there.keys())  # after the target's: what it has came from there
+        missing = [name for name in wanted if self._is_missing(name, here, there)]
+        self._progress.phase("copy", sum(here.get(name, 0) for name in missing), "bytes")
+        manifests = {self._names.manifest(entry.snapshot): entry.sha256 for entry in head.snapshots}
+        with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
+            copied = parallel_map(
+                lambda name: self._copy_blob(name, here.get(name), manifests.get(name), Path(directory)),
+                missing,
+                _AT_ONCE,
+            )
+        self._progress.done()
+        self._faults.reach("copy.before-head")
+        outcome = self._swap(read)
+        self._faults.reach("copy.after-head")
+        listed = Amount()
+        if outcome is not CopyOutcome.AHEAD and not self._source.repository.is_replica:
+            gone = [blob for name, blob in there.items() if name not in wanted and name not in here]
+            listed = self._list_deleted(head, gone)
+        return CopiedApplication(
+            head.application_id,
+            outcome,
+            len(head.snapshots),
+            _amount([here[name] for name in wanted if name in here]),
+            _amount(copied),
+            listed,
+        )
+
+    def _sizes_in_source(self, names: set[str]) -> dict[str, int]:
+        return {blob.name: blob.size for blob in self._source.blobs.list(self._names.root) if blob.name in names}
+
+    def _is_missing(self, name: str, here: Mapping[str, int], there: Mapping[str, Blob]) -> bool:
+        if self._is_optional(name):
+            return name in here and name not in there
+        return name not in there or there[name].size != here.get(name, there[name].size)
+
+    def _is_optional(self, name: str) -> bool:
+        """Whether a name is that of a digest of a store, which is saved for some of them."""
+        return name.startswith(f"{self._names.root}contents/")
+
+    def _copy_blob(self, name: str, size: int | None, digest: str | None, directory: Path) -> int:
+        """Copy one blob, and return its bytes; ``digest`` is its SHA-256, by default the one in its name."""
+        if self._is_optional(name):
+            return self._copy_digest(name)
+        if size is None:
+            size = self._size(name)
+        if size <= self._piece_bytes:
+            content = self._read(name, 0, size)
+            found = self._checked(name, sha256(content).hexdigest(), digest)
+            put_verified(self._target.blobs, name, content, size, found)
+            self._progress.advance(size)
+        else:
+            self._copy_large(name, size, digest, directory / uuid.uuid4().hex)
+        self._faults.reach("copy.after-blob")
+        return size
+
+    def _copy_large(self, name: str, size: int, digest: str | None, path: Path) -> None:
+        found = sha256()
+        with file_errors(path, keeps=False):
+            with path.open("xb") as file:
+                for start in range(0, size, self._piece_bytes):
+                    content = self._read(name, start, min(start + self._piece_bytes, size))
+                    found.update(content)
+                    file.write(content)
+                    self._progress.advance(len(content))
+        put_verified(self._target.blobs, name, path, size, self._checked(name, found.hexdigest(), digest))
+        path.unlink()
+
+    def _checked(self, name: str, found: str, digest: str | None) -> str:
+        """The SHA-256 of what was read, if it is the expected one, by default that in the name."""
+        is_right = found == digest if digest else self._source.blobs.hash_in_name(found) == hash_of(name)
+        if not is_right:
+            raise self._damaged(name)
+        return found
+
+    def _copy_digest(self, name: str) -> int:
+        """Copy the digest of a store; readers verify its seal, and do without a damaged one."""
+        try:
+            content = self._source.blobs.get(name)
+        except NotFound:
+            return 0
+        self._target.blobs.put_if_absent(name, content)
+        self._progress.advance(len(content))
+        return len(content)
+
+    def _read(self, name: str, start: int, end: int) -> bytes:
+        return self._source.read(Extent(name, start, end - start), "A blob that its head needs")
+
+    def _size(self, name: str) -> int:
+        try:
+            return self._source.blobs.head(name).size
+        except NotFound:
+            self._read(name, 0, 1)  # raises that it is missing
+            raise
+
+    def _damaged(self, name: str) -> Corrupted:
+        return Corrupted(
+            f"The blob {name} in {self._source.url} is damaged: its SHA-256 differs from that recorded.",
+            code="blob-damaged",
+            action=self._source.fallback_advice,
+            repository=self._source.url,
+            blob=name,
+        )
+
+    def _swap(self, read: _ReadHead) -> CopyOutcome:
+        """Swap in the source's head, unless the replica has a later one."""
+        head = read.head
+        for _ in range(_TRIES):
+            found = self._target.pointers.read(self._names.head)
+            now = None if found is None else self._head_of_target(found)
+            if now is None and self._target.pointers.read(self._names.head) != found:
+                continue  # it was damaged on its way
+            if found is not None and found.content == read.pointer.content:
+                return CopyOutcome.CURRENT
+            if now is not None and (now.epoch, now.generation) >= (head.epoch, head.generation):
+                return CopyOutcome.AHEAD
+            check_descriptor_unchanged(self._target.repository)  # after the head was read: see promotion
+            version = None if found is None else found.version
+            if self._target.pointers.swap(self._names.head, read.pointer.content, version) is not None:
+                return CopyOutcome.COPIED
+        raise _contended(self._target, "by other copies")
+
+    def _head_of_target(self, found: PointerValue) -> Head | None:
+        try:
+            return _decoded(self._target, found)
+        except Corrupted:
+            return None  # the source has a better one
+
+    def _list_deleted(self, head: Head, gone: Sequence[Blob]) -> Amount:
+        """Put a list of what the source has deleted, and no other list has."""
+        rule = GarbageRule(head, unnamed_manifests(self._target, head) if gone else {}, 0, 0)
+        with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
+            listed = read_lists(self._target, Path(directory)) if gone else []
+            known = NameSet(name for one in listed if one.header.epoch == head.epoch for name, _ in one.garbage)
+            garbage = [blob for blob in gone if blob.name not in known and self._is_garbage(rule, blob)]
+            name, path = write_list(self._target, head, garbage, Path(directory))
+            if garbage:
+                self._target.blobs.put_if_absent(name, path)
+                self._faults.reach("copy.after-list")
+        return _amount([blob.size for blob in garbage])
+
+    def _is_garbage(self, rule: GarbageRule, blob: Blob) -> bool:
+        kind = blob.name.removeprefix(self._names.root).partition("/")[0]
+        if kind not in KNOWN_KINDS or not rule.is_garbage(blob, kind):
+            return False
+        try:
+            self._source.blobs.head(blob.name)  # a listing may lack what is there
+        except NotFound:
+            return True
+        return False
+
+
+def _decoded(app_repository: ApplicationRepository, found: PointerValue) -> Head:
+    repository_id = app_repository.repository.descriptor.id
+    return decoded_head(
+        found.content, repository_id, app_repository.application_id, app_repository.repair_command
+    ).value
+
+
+def _amount(sizes: Sequence[int]) -> Amount:
+    return Amount(len(sizes), sum(sizes))
+
+
+def _contended(app_repository: ApplicationRepository, how: str) -> Retryable:
+    return Retryable(
+        f"The head of {app_repository.application_id} in {app_repository.url} was swapped {_TRIES} times {how}.",
+        code="head-contended",
+        action="Run it again; what was copied is kept.",
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
+    )

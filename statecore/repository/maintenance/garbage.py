@@ -1,0 +1,264 @@
+"""Garbage: what no head reaches any more, and never will; and the lists of it that a collection puts before it deletes.
+
+Blobs have the collection number of the head under which they were put in their names. Each collection raises it, and a
+publication names a blob that the head does not reach only if its number is that of the head or the one before
+(:meth:`statecore.repository.publish.conflicts.Conflicts.refuse_collected`). So an older blob that one head does not
+reach is reached by no later one: it is garbage for ever, whatever clocks, late requests and frozen processes do. The
+same holds for a manifest that a head does not name, if it was made for that head or an earlier one.
+
+``docs/repository-format.md`` (Collection) has the proof, and ``tests/unit/repository/maintenance/collection_model.py``
+visits every interleaving of a small model.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from statecore.documents import DocumentType, compact, parse_json
+from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.objectstore.base import Blob
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.blob_verification import parallel_map
+from statecore.repository.head import Head
+from statecore.repository.layout import is_collected
+from statecore.repository.manifest import MANIFEST, OTHER_RELEASE, VERSION, Manifest, TaskManifestReference
+
+_READ_BYTES = 8 << 20
+_PIECE = 1 << 16
+_LEVEL = 6
+
+
+class NameSet:
+    """Names of blobs, in 8 bytes of memory each.
+
+    Two names may have the same hash. So use it where a name that is wrongly found in it only stays a little longer.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._hashes = array("Q", sorted({_hash64(name) for name in names}))
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def __contains__(self, name: str) -> bool:
+        wanted = _hash64(name)
+        at = bisect_left(self._hashes, wanted)
+        return at < len(self._hashes) and self._hashes[at] == wanted
+
+
+def _hash64(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest())
+
+
+def reachable_names(
+    app_repository: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None
+) -> Iterator[str]:
+    """Names of all blobs that the snapshots of a head need, and of the digests saved for their stores.
+
+    ``advance`` is called for each snapshot. Raises ``Corrupted`` if a manifest or task manifest cannot be read: nobody
+    knows then what it needs.
+    """
+    seen: set[str] = set()
+    for entry in head.snapshots:
+        manifest: Manifest = app_repository.manifest(entry).value
+        yield app_repository.names.manifest(entry.snapshot)
+        new: list[TaskManifestReference] = []
+        for reference in manifest.task_manifests:
+            yield reference.extent.blob
+            if reference.sha256 not in seen:
+                seen.add(reference.sha256)
+                new.append(reference)
+        for read in app_repository.task_manifests(new).values():
+            for store in read.manifest.stores:
+                yield app_repository.names.content(store.identity)
+                for _, extent in store.extents:
+                    yield extent.blob
+        advance()
+
+
+_NAMED_BY_CONTENT = ("files", "packs", "task-manifests")
+OF_JOBS = ("jobs", "staging")
+KNOWN_KINDS = ("HEAD", "garbage", "manifests", "contents", *_NAMED_BY_CONTENT, *OF_JOBS)
+"""The kinds of blobs that this release makes."""
+
+
+@dataclass(frozen=True)
+class GarbageRule:
+    """Which of the blobs that a head does not reach are garbage.
+
+    Attributes:
+        manifests: epoch and generation of manifests that the head does not name, by blob; others are no garbage yet.
+        now_ms: the object store's time.
+        unused_ms: the age at which files of jobs, which no snapshot needs, are garbage.
+    """
+
+    head: Head
+    manifests: Mapping[str, tuple[int, int]]
+    now_ms: int
+    unused_ms: int
+
+    def is_garbage(self, blob: Blob, kind: str) -> bool:
+        """Whether no later head can reach a blob that this one does not; ``kind`` is one of :data:`KNOWN_KINDS`."""
+        if kind in _NAMED_BY_CONTENT:
+            return is_collected(blob.name, self.head.collection)
+        if kind == "manifests":
+            order = self.manifests.get(blob.name)
+            return order is not None and order <= (self.head.epoch, self.head.generation)
+        if kind in OF_JOBS:
+            return self.now_ms - blob.modified * 1000 > self.unused_ms
+        return kind == "contents"
+
+
+def unnamed_manifests(app_repository: ApplicationRepository, head: Head) -> dict[str, tuple[int, int]]:
+    """Epoch and generation of the readable manifests that a head does not name, by blob."""
+    named = {app_repository.names.manifest(entry.snapshot) for entry in head.snapshots}
+    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests) if blob.name not in named]
+
+    def order(name: str) -> tuple[int, int] | None:
+        try:
+            manifest = MANIFEST.decode(app_repository.blobs.get(name))
+        except (Invalid, NotFound):
+            return None
+        return manifest.epoch, manifest.generation
+
+    return {name: one for name, one in zip(names, parallel_map(order, names), strict=True) if one is not None}
+
+
+@dataclass(frozen=True)
+class GarbageList:
+    """The first line of a list of garbage; a line for each blob follows: its name and bytes."""
+
+    application_id: str
+    repository_id: str
+    epoch: int  # of the head that does not reach them
+    generation: int
+    snapshots: tuple[str, ...]  # those that the head named: no other manifest up to its generation ever counts
+    collection: int
+
+    def excludes(self, manifest: Manifest) -> bool:
+        """Whether no head can ever name a manifest, even if it was put after the list."""
+        is_older = (manifest.epoch, manifest.generation) <= (self.epoch, self.generation)
+        return is_older and manifest.snapshot not in self.snapshots
+
+
+GARBAGE_LIST = DocumentType("list of garbage", VERSION, GarbageList, OTHER_RELEASE)
+
+
+def write_list(
+    app_repository: ApplicationRepository, head: Head, garbage: Iterable[Blob], directory: Path
+) -> tuple[str, Path]:
+    """Write a list of blobs that a head does not reach, in the order of their deletion; its name, and the file."""
+    header = GarbageList(
+        app_repository.application_id,
+        app_repository.repository.descriptor.id,
+        head.epoch,
+        head.generation,
+        tuple(entry.snapshot for entry in head.snapshots),
+        head.collection,
+    )
+    path, digest, stream = directory / "garbage", sha256(), zlib.compressobj(_LEVEL)
+    with path.open("wb") as file:
+        for line in chain([GARBAGE_LIST.to_json(header)], ([blob.name, blob.size] for blob in garbage)):
+            content = stream.compress(compact(line) + b"\n")
+            digest.update(content)
+            file.write(content)
+        content = stream.flush()
+        digest.update(content)
+        file.write(content)
+    return app_repository.names.garbage_list(head.epoch, head.generation, digest.hexdigest()), path
+
+
+class ListedGarbage(NamedTuple):
+    """A list in the repository, and a copy of it here, whose bytes are verified."""
+
+    blob: Blob
+    header: GarbageList
+    path: Path
+
+    @property
+    def garbage(self) -> Iterator[tuple[str, int]]:
+        """Name and bytes of each blob."""
+        lines = _lines(self.path)
+        next(lines)
+        for line in lines:
+            name, size = parse_json(line)
+            yield name, size
+
+
+def read_lists(app_repository: ApplicationRepository, directory: Path) -> list[ListedGarbage]:
+    """The lists of an application, the oldest first. Raises ``Corrupted`` if one is damaged."""
+    found = []
+    for number, blob in enumerate(app_repository.blobs.list(app_repository.names.garbage_lists)):
+        with suppress(NotFound):  # another collection has deleted what it names, and then the list
+            found.append(_read_list(app_repository, blob, directory / str(number)))
+    return found
+
+
+def list_orders(app_repository: ApplicationRepository) -> list[tuple[int, int]]:
+    """Epoch and generation of the head that each list of an application was made for, as its name has them."""
+    prefix = app_repository.names.garbage_lists
+    names = (blob.name.removeprefix(prefix).split("-") for blob in app_repository.blobs.list(prefix))
+    return [(int(one[0]), int(one[1])) for one in names if len(one) > 2 and one[0].isdecimal() and one[1].isdecimal()]
+
+
+def garbage_headers(app_repository: ApplicationRepository) -> list[GarbageList]:
+    """The headers of the lists of an application. Raises ``Corrupted`` if one is damaged."""
+    with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
+        return [listed.header for listed in read_lists(app_repository, Path(directory))]
+
+
+def _read_list(app_repository: ApplicationRepository, blob: Blob, path: Path) -> ListedGarbage:
+    digest = sha256()
+    with path.open("wb") as file:
+        for start in range(0, blob.size, _READ_BYTES):
+            content = app_repository.blobs.get(blob.name, start, start + _READ_BYTES)
+            digest.update(content)
+            file.write(content)
+    listed = None
+    if digest.hexdigest() != blob.name.rpartition("-")[2]:
+        why = "its SHA-256 is not the one in its name"
+    else:
+        try:
+            if first := next(_lines(path), None):
+                listed = ListedGarbage(blob, GARBAGE_LIST.decode(first), path)
+            why = "it has no header" if listed is None else _why_foreign(app_repository, listed)
+        except (zlib.error, ValueError, TypeError) as error:
+            listed, why = None, f"it cannot be read ({error})"
+    if listed is not None and not why:
+        return listed
+    raise Corrupted(
+        f"The list of garbage {blob.name} is damaged: {why}. Nothing was deleted.",
+        code="garbage-list-damaged",
+        action="Check the object store. If the head is sound, delete this blob: the next prune makes another.",
+        blob=blob.name,
+        repository=app_repository.url,
+        application_id=app_repository.application_id,
+    )
+
+
+def _why_foreign(app_repository: ApplicationRepository, listed: ListedGarbage) -> str:
+    """What shows that a list is not of this application; empty where nothing does."""
+    header, names = listed.header, app_repository.names
+    if (header.application_id, header.repository_id) != (names.application_id, app_repository.repository.descriptor.id):
+        return f"it is of {header.application_id} in the repository {header.repository_id}"
+    kept = (names.head, names.verified)
+    strange = next((name for name, _ in listed.garbage if not name.startswith(names.root) or name in kept), None)
+    return "" if strange is None else f"it names {strange!a}"
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    stream, rest = zlib.decompressobj(), b""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            *lines, rest = (rest + stream.decompress(piece)).split(b"\n")
+            yield from lines

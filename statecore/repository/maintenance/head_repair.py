@@ -1,0 +1,418 @@
+"""Rebuilds a lost or damaged head from the manifests, which are never changed (``docs/repository-format.md``).
+
+Each manifest records epoch and generation of the head it was made for, and the snapshot that was newest before it::
+
+    generation 7, previous 6 ──▶ generation 6, previous 5 ──▶ generation 5, previous 4 ──▶ ...
+    generation 6, previous 5     lost its race for the head, and no manifest refers to it: left out
+
+**Without a head** a manifest is usable if its seal holds, its task manifests can be read and their files exist. Where
+one cannot be used, its own previous one is next; where it cannot be read, the newest of those before it. One that was
+put just before its writer died cannot be told from a published one: what it names is complete all the same. Pins are
+recorded in the head alone, and are lost with it.
+
+**With a head** that can be read, it alone decides which snapshots are published. It is rebuilt without those whose
+manifest or task manifests are damaged, because publications have to read these.
+
+**With a head that has gone back** (:mod:`statecore.repository.maintenance.reverted_head`) the manifests decide, as
+without one, and what only the head has stays: pins and retention. Where jobs have published since, for that head, there
+are two branches with the same generations, and the one that goes on counts::
+
+    generation 9, previous 8 ──▶ generation 8 ──▶ generation 7 ──▶ generation 6, which the head names
+                                 made after that: generation 7 ──▶ generation 6
+
+So it does that was made last: its stores are further, and instances may have started from them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound
+from statecore.formats.integers import min_known
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.descriptor import DESCRIPTOR_NAME
+from statecore.repository.head import HEAD, Head, ReadHead, Retention, SnapshotEntry, decoded_head, encoded_head
+from statecore.repository.layout import collection_of
+from statecore.repository.maintenance.damaged_head import salvaged_numbers, salvaged_pins, salvaged_retention
+from statecore.repository.maintenance.found_manifests import (
+    ExcludedSnapshot,
+    FoundManifest,
+    find_manifests,
+    refuse_other_release,
+)
+from statecore.repository.maintenance.garbage import GarbageList, garbage_headers
+from statecore.repository.maintenance.reverted_head import why_reverted
+from statecore.repository.manifest import Manifest, new_bytes
+from statecore.repository.needs import UNSUPPORTED
+from statecore.repository.repository import check_descriptor_unchanged
+from statecore.repository.retention import retained_entries
+from statecore.repository.verification import Damage, Verification
+
+_DEFAULT = Retention()
+_JUMP = 1 << 40  # Collections that leave no trace are fewer by far
+_UNNAMED = "the head that is there does not name it"
+_COLLECTED = "the head did not name it any more, and its blobs are being deleted"
+_OLDER = "it is older than the checkpoints and compactions that a head names"
+_GONE = "the head names it, and its manifest is missing"
+_OTHER_BRANCH = "the head had gone back, and what was published since counts instead"
+
+
+@dataclass(frozen=True)
+class HeadRepairPlan:
+    """What a repair would do."""
+
+    problem: str | None  # what is wrong with the head; None where no repair is needed
+    head: Head  # the new head; the present one where no repair is needed
+    excluded: tuple[ExcludedSnapshot, ...]  # what that head does not name
+    document: bytes  # the bytes of the new head; empty where no repair is needed
+    expected: str | None  # the version of the head that was read; None where there was none
+    code: str = ""  # the code of what is wrong; empty where no repair is needed
+
+
+def random_jump() -> int:
+    """By how much the collection number of a head that is made anew exceeds all known ones.
+
+    The old head may have had a greater number than anything that is left, and a collector that was stopped may still
+    delete names of it: none of them is to be made again.
+    """
+    return 1 + secrets.randbelow(_JUMP)
+
+
+def plan_repair(
+    app_repository: ApplicationRepository,
+    advance: Callable[[], None] = lambda: None,
+    jump: Callable[[], int] = random_jump,
+) -> HeadRepairPlan:
+    """Inspect a head and plan its repair. Nothing is changed.
+
+    Args:
+        advance: called for each snapshot.
+        jump: see :func:`random_jump`.
+    """
+    app_repository.repository.check_primary()
+    pointed = app_repository.pointers.read(app_repository.names.head)
+    if pointed is None:
+        return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance, jump)
+    refuse_other_release(HEAD, pointed.content)
+    try:
+        found = decoded_head(
+            pointed.content,
+            app_repository.repository.descriptor.id,
+            app_repository.application_id,
+            app_repository.repair_command,
+        )
+    except (Corrupted, Invalid) as error:
+        if error.code == UNSUPPORTED:
+            raise
+        return _plan_of_manifests(
+            app_repository,
+            (error.what, error.code),
+            pointed.version,
+            salvaged_numbers(pointed.content),
+            advance,
+            jump,
+            pins=salvaged_pins(pointed.content),
+            keep=salvaged_retention(pointed.content),
+        )
+    return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance, jump)
+
+
+def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) -> None:
+    """Swap the head as planned."""
+    if plan.problem is None:
+        return
+    check_descriptor_unchanged(app_repository.repository)
+    if app_repository.pointers.swap(app_repository.names.head, plan.document, plan.expected) is None:
+        found = app_repository.pointers.read(app_repository.names.head)
+        if found is not None and found.content == plan.document:
+            return
+        raise Fenced(
+            f"The head of {app_repository.application_id} was swapped by another process during the inspection; "
+            "nothing was changed.",
+            code="head-changed",
+            action=f"List the snapshots: {app_repository.list_command}; then, where that is still needed: "
+            f"{app_repository.repair_command}",
+            application_id=app_repository.application_id,
+            repository=app_repository.url,
+        )
+
+
+def _plan_of_readable_head(
+    app_repository: ApplicationRepository, read: ReadHead, advance: Callable[[], None], jump: Callable[[], int]
+) -> HeadRepairPlan:
+    """Plan for a readable head: without the snapshots that cannot be read."""
+    lists = garbage_headers(app_repository)
+    manifests, unread, _ = find_manifests(app_repository)
+    orders = {name: found.order[:2] for name, found in manifests.items()}
+    now = app_repository.read_head() or read  # jobs publish meanwhile
+    why = why_reverted(now.head, orders, [(one.epoch, one.generation) for one in lists])
+    if why is not None:
+        known = {"epoch": now.head.epoch, "generation": now.head.generation, "collection": now.head.collection}
+        pins = {one.snapshot: one.note for one in now.head.snapshots if one.pinned}
+        return _plan_of_manifests(
+            app_repository,
+            (why, "head-reverted"),
+            now.version,
+            known,
+            advance,
+            jump,
+            pins=pins,
+            keep=now.head.keep,
+            before=now,
+        )
+    with Verification(app_repository, tolerated=(Corrupted,)) as verification:
+        verified = verification.snapshots(read.head.snapshots, advance)
+    damaged = [
+        ExcludedSnapshot(one.entry.snapshot, _describe(one.damage), _code(one.damage)) for one in verified if one.damage
+    ]
+    named = {entry.snapshot for entry in read.head.snapshots}
+    if not damaged:
+        there = [*manifests, *(one.snapshot for one in unread)]
+        unnamed = tuple(ExcludedSnapshot(one, _UNNAMED, "not-named") for one in sorted(there) if one not in named)
+        return HeadRepairPlan(None, read.head, unnamed, b"", read.version)
+    others = [ExcludedSnapshot(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
+    whole = tuple(one.entry for one in verified if not one.damage)
+    head = _next_head(
+        app_repository,
+        whole,
+        manifests.values(),
+        {"epoch": read.head.epoch, "generation": read.head.generation},
+        read.head.collection,
+        read.head,
+    )
+    wrong = f"of {len(named)} snapshots that it names {len(damaged)} cannot be read"
+    left_out = (*damaged, *others, *(one for one in unread if one.snapshot not in named))
+    return HeadRepairPlan(wrong, head, left_out, encoded_head(head, read.raw), read.version, "snapshots-damaged")
+
+
+def _plan_of_manifests(
+    app_repository: ApplicationRepository,
+    problem: tuple[str, str],
+    expected: str | None,
+    known: Mapping[str, int],
+    advance: Callable[[], None],
+    jump: Callable[[], int],
+    *,
+    pins: Mapping[str, str] = MappingProxyType({}),
+    keep: Retention = _DEFAULT,
+    before: ReadHead | None = None,
+) -> HeadRepairPlan:
+    """Plan a head from the manifests.
+
+    Args:
+        problem: what is wrong with the old one, and its code.
+        expected: its version; ``None`` where there is none.
+        known: its epoch, generation and collection number, where known.
+        jump: see :func:`random_jump`.
+        pins: the snapshots that it pins, and why.
+        keep: its retention, where known.
+        before: the old one where it can be read.
+    """
+    wrong, code = problem
+    lists = garbage_headers(app_repository)  # before the manifests: what is listed after that is void
+    manifests, left_out, foreign_ids = find_manifests(app_repository)
+    collection = max(known.get("collection", 0), _last_collection(manifests.values(), lists)) + jump()
+    known = {  # a collection swaps the head without a manifest
+        "epoch": max([known.get("epoch", 0), *(one.epoch for one in lists)]),
+        "generation": max([known.get("generation", 0), *(one.generation for one in lists)]),
+    }
+    for name in [name for name, one in manifests.items() if any(each.excludes(one.manifest) for each in lists)]:
+        del manifests[name]
+        left_out.append(ExcludedSnapshot(name, _COLLECTED, "collected"))
+    if before is not None:
+        known_names = {*manifests, *(one.snapshot for one in left_out)}
+        named = (entry.snapshot for entry in before.head.snapshots)
+        left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in named if one not in known_names]
+    if not manifests and foreign_ids:
+        raise _foreign_manifests(app_repository, foreign_ids)
+    if not manifests and not left_out and expected is None:
+        there = [name for name in app_repository.applications() if name != app_repository.application_id]
+        others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."
+        raise NotFound(
+            f"There is neither a head nor a manifest of {app_repository.application_id} in "
+            f"{app_repository.url}.{others}",
+            code="application-not-found",
+            action="Check the application id and the repository.",
+            applications=there[:10],
+            application_id=app_repository.application_id,
+            repository=app_repository.url,
+        )
+    usable: dict[str, FoundManifest] = {}
+    with Verification(app_repository, files=True, tolerated=(Corrupted,)) as verification:
+        for name, found in manifests.items():
+            damage = verification.damage(found.manifest)
+            if damage:
+                left_out.append(ExcludedSnapshot(name, _describe(damage), _code(damage)))
+            else:
+                usable[name] = found
+            advance()
+    newest = _newest(usable, None if before is None else before.head)
+    other_branch = [name for name, found in usable.items() if newest is not None and found.order > newest.order]
+    left_out += [ExcludedSnapshot(name, _OTHER_BRANCH, "other-branch") for name in other_branch]
+    chain = _chain({name: found for name, found in usable.items() if name not in other_branch}, manifests)
+    chain = _with_pinned(chain, [found for name, found in usable.items() if name in pins])
+    counted = {found.manifest.snapshot for found in chain}
+    for name in sorted(usable.keys() - counted - {*other_branch}):
+        rival = next((one for one in chain if one.order[:2] == usable[name].order[:2]), None)
+        why = "no published snapshot refers to it"
+        if rival is not None:
+            why += f": {rival.manifest.snapshot} was published instead"
+        left_out.append(ExcludedSnapshot(name, why, "not-connected" if rival is None else "superseded"))
+    entries, older = _entries(app_repository, chain, pins, keep)
+    left_out += [ExcludedSnapshot(name, _OLDER, "older") for name in older]
+    head = _next_head(
+        app_repository, entries, manifests.values(), known, collection, None if before is None else before.head
+    )
+    head = replace(head, keep=keep)
+    document = encoded_head(head, None if before is None else before.raw)
+    return HeadRepairPlan(wrong, head, tuple(left_out), document, expected, code)
+
+
+def _newest(usable: Mapping[str, FoundManifest], before: Head | None) -> FoundManifest | None:
+    """The manifest that the new head begins with, of usable ones, newest first; ``before`` is one that has gone back.
+
+    Where jobs have published for that head since, its newest one, although others have greater generations.
+    """
+    newest = next(iter(usable.values()), None)
+    named = () if before is None else (usable.get(entry.snapshot) for entry in before.snapshots)
+    of_head = next((found for found in named if found is not None), None)
+    if newest is None or of_head is None:
+        return newest
+    return max(newest, of_head, key=lambda one: one.manifest.created_at)
+
+
+def _with_pinned(chain: Sequence[FoundManifest], pinned: Sequence[FoundManifest]) -> list[FoundManifest]:
+    """A chain with the pinned manifests that are not in it; of two of one generation the pinned one."""
+    generations = {one.order[:2] for one in pinned}
+    others = [one for one in chain if one.order[:2] not in generations]
+    found = {one.manifest.snapshot: one for one in (*others, *pinned)}
+    return sorted(found.values(), key=lambda one: one.order, reverse=True)
+
+
+def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]) -> Invalid:
+    """The error where all manifests are of other repositories, so the new head would be empty."""
+    init = shlex.join(["statecore", "repo", "init", "--repository", app_repository.url])
+    return Invalid(
+        f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of the "
+        f"repository {', '.join(ids[:5])}, and this one is {app_repository.repository.descriptor.id}. "
+        "Nothing was changed: the new head would be empty.",
+        code="repository-id-mismatch",
+        action=f"If the repository descriptor was lost and replaced, delete {DESCRIPTOR_NAME} there and run init, "
+        f"which restores the id that heads and manifests carry ({init}). If the manifests were copied here, move them "
+        f"away and run this again: {app_repository.repair_command} --apply",
+        repository_id=app_repository.repository.descriptor.id,
+        found_repository_ids=list(ids[:5]),
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
+    )
+
+
+def _chain(usable: Mapping[str, FoundManifest], manifests: Mapping[str, FoundManifest]) -> list[FoundManifest]:
+    """The newest manifest and its predecessors, newest first; both arguments are sorted newest first."""
+    chain: list[FoundManifest] = []
+    following = next(iter(usable.values()), None)
+    while following is not None:
+        chain.append(following)
+        last, previous = following, following.manifest.previous
+        seen = {last.manifest.snapshot}
+        unusable = manifests.keys() - usable.keys()  # readable, and damaged below
+        while previous is not None and previous in unusable - seen:
+            seen.add(previous)
+            last, previous = manifests[previous], manifests[previous].manifest.previous
+        if previous is None:
+            break
+        before = [one for one in usable.values() if one.order < min(last.order, chain[-1].order)]
+        following = next((one for one in before if one.manifest.snapshot == previous), None)
+        if following is None:  # the predecessor of a manifest that cannot be read is unknown
+            following = next((one for one in before if one.order[:2] < last.order[:2]), None)
+    return chain
+
+
+def _entries(
+    app_repository: ApplicationRepository, chain: Sequence[FoundManifest], pins: Mapping[str, str], keep: Retention
+) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
+    """Head entries for a chain; and the snapshots that retention leaves out."""
+    before = {one.manifest.snapshot: older.manifest for one, older in pairwise(chain)}
+    found = {one.manifest.snapshot: one.manifest for one in chain}
+    entries = [
+        SnapshotEntry(
+            one.manifest.snapshot,
+            one.sha256,
+            one.manifest.identity,
+            one.manifest.created_at,
+            min_known(reference.read_at_ms for reference in one.manifest.task_manifests),
+            one.manifest.request_id,
+            one.manifest.origin,
+            len(one.manifest.task_manifests),
+            one.manifest.file_bytes,
+            new_bytes=0,
+            pinned=one.manifest.snapshot in pins,
+            note=pins.get(one.manifest.snapshot, ""),
+        )
+        for one in chain
+    ]
+    kept = tuple(
+        replace(entry, new_bytes=_new_bytes(app_repository, found[entry.snapshot], before.get(entry.snapshot)))
+        for entry in retained_entries(entries, keep)
+    )
+    return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
+
+
+def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
+    """Bytes of the files that the snapshot before it does not name."""
+    older = {} if before is None else {reference.task: reference for reference in before.task_manifests}
+    changed = [
+        reference
+        for reference in manifest.task_manifests
+        if reference.task not in older or older[reference.task].sha256 != reference.sha256
+    ]
+
+    now, known = (
+        app_repository.task_manifests(changed),
+        app_repository.task_manifests([older[reference.task] for reference in changed if reference.task in older]),
+    )
+    return new_bytes([read.manifest for read in now.values()], [read.manifest for read in known.values()])
+
+
+def _next_head(
+    app_repository: ApplicationRepository,
+    entries: tuple[SnapshotEntry, ...],
+    manifests: Any,
+    known: Mapping[str, int],
+    collection: int,
+    before: Head | None = None,
+) -> Head:
+    """A head with the next epoch and generation above all known."""
+    found = [one.manifest for one in manifests]
+    epoch = max([known.get("epoch", 0), *(one.epoch for one in found)])
+    generation = max([known.get("generation", 0), *(one.generation for one in found)])
+    return Head(
+        app_repository.repository.descriptor.id,
+        app_repository.application_id,
+        epoch + 1,
+        generation + 1,
+        entries,
+        collection,
+        *((before.collection_began_ms, before.keep, before.needs) if before else ()),
+    )
+
+
+def _last_collection(manifests: Iterable[FoundManifest], lists: Iterable[GarbageList]) -> int:
+    """The greatest collection number that a manifest or a list of garbage has."""
+    blobs = (reference.extent.blob for one in manifests for reference in one.manifest.task_manifests)
+    return max([0, *(collection_of(blob) or 0 for blob in blobs), *(one.collection for one in lists)])
+
+
+def _code(damage: Mapping[str, Damage]) -> str:
+    return next(iter(damage.values())).code
+
+
+def _describe(damage: Mapping[str, Damage]) -> str:
+    first = next(iter(damage.values())).what
+    return first if len(damage) == 1 else f"{first} {len(damage) - 1} other tasks of it are damaged, too."

@@ -1,0 +1,52 @@
+"""Whether a head is an older version of itself: a bucket that was restored, an older file that was copied over it.
+
+Such a head is whole, so no reader can tell by it alone. But what was written for later heads gives it away: a job makes
+the manifest of the next generation, so one of a later generation, or epoch, was made for a head that is gone. A list of
+garbage says which head it was made for.
+
+The head counts all the same, until it is rebuilt (:mod:`statecore.repository.maintenance.head_repair`). Until then no
+garbage is deleted: names that a later head did not reach, so that they were taken for garbage for ever, are reached
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from statecore.errors import Corrupted
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head import Head
+
+Order = tuple[int, int]
+"""Epoch and generation of a head."""
+
+
+def why_reverted(head: Head, manifests: Mapping[str, Order], lists: Iterable[Order]) -> str | None:
+    """What shows that a head has gone back; ``None`` where nothing does.
+
+    Args:
+        head: as it was read after the others, because jobs publish meanwhile.
+        manifests: for which head each was made, by snapshot.
+        lists: for which head each list of garbage was made.
+    """
+    here = f"it is of generation {head.generation} in epoch {head.epoch}, and there is a"
+    snapshot, (epoch, generation) = max(manifests.items(), key=lambda one: one[1], default=("", (0, 0)))
+    if epoch > head.epoch or (epoch == head.epoch and generation > head.generation + 1):
+        return f"{here} snapshot of a later one, {snapshot} (generation {generation}, epoch {epoch})"
+    later = max(lists, default=(0, 0))
+    if later > (head.epoch, head.generation):
+        return f"{here} list of garbage of a later one (generation {later[1]}, epoch {later[0]})"
+    return None
+
+
+def reverted_error(app_repository: ApplicationRepository, why: str) -> Corrupted:
+    """The error for a job that must not go on with a head that has gone back."""
+    return Corrupted(
+        f"The head of {app_repository.application_id} in {app_repository.url} has gone back to an older version: "
+        f"{why}. Nothing was deleted.",
+        code="head-reverted",
+        action="Find out what has put it there (a restored bucket, an older copy), and rebuild it; without --apply the "
+        f"command only shows the plan: {app_repository.repair_command} --apply",
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
+    )

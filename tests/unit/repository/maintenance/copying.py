@@ -1,0 +1,220 @@
+"""A replica beside its primary, over stores that fail, from a seed.
+
+Jobs publish to the primary, snapshots are forgotten and collected there, and its head is lost and rebuilt. Copies go
+into the replica, some at the same time, and its garbage is collected. After each swap of the replica's head every
+snapshot that it names is whole, and nothing that it reaches is ever deleted. At last the replica is as the primary is,
+and has nothing that the primary has not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
+from statecore.faults import FaultPoints
+from statecore.repository import blob_verification
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
+from statecore.repository.head import HEAD, Retention
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.copier import Copier
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.garbage import reachable_names
+from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
+from tests.harness.scheduler import Scheduler
+from tests.harness.simulated_store import Death, Network, SimulatedBlobs, SimulatedPointers, Storage
+from tests.unit.repository.oracle import Broken
+from tests.unit.repository.snapshots import APPLICATION, NOW, fetched, publication, repository, uploaded
+
+_STEPS = 1500
+_LAST = 12_000
+_DAY = 24 * 3600.0
+
+
+@dataclass
+class Points(FaultPoints):
+    """Points at which a copy may die."""
+
+    network: Network
+    met: Counter[str]
+
+    def reach(self, point: str) -> None:
+        super().reach(point)
+        self.network.pause()
+        if self.network.chance.random() < self.network.rate / 4:
+            self.met[f"death at {point}"] += 1
+            raise Death
+
+
+@dataclass
+class Copying:
+    """One run; ``met`` counts what happened."""
+
+    seed: int
+    directory: Path
+    met: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._chance = Random(self.seed)
+        self._now = NOW
+        self._turns = Scheduler(self._chance)
+        rate = self._chance.choice((0.0, 0.005, 0.02, 0.05))
+        self._primary = Storage(clock=lambda: self._now)
+        self._replica = Storage(clock=lambda: self._now, swapped=self._swapped, deleted=self._deleted)
+        self._networks = {
+            storage is self._replica: Network(storage, self._chance, rate, self._turns.pause)
+            for storage in (self._primary, self._replica)
+        }
+        for is_replica, storage in ((False, self._primary), (True, self._replica)):
+            descriptor = self._opened(Network(storage, Random(0)), is_replica=is_replica).repository.descriptor
+            storage.put(DESCRIPTOR_NAME, DESCRIPTOR.encode(descriptor))
+        self._end = {"0_0": 50, "0_1": 50}
+        self._min_age_ms = self._chance.choice((0, 20_000))
+        self._reached: set[str] = set()
+        self._order = (-1, -1)
+        self._numbers = self._publishing = 0
+        self._is_lost = False
+
+    def _opened(self, network: Network, *, is_replica: bool) -> ApplicationRepository:
+        role = Role.REPLICA if is_replica else Role.PRIMARY
+        return ApplicationRepository(
+            repository(SimulatedBlobs(network), SimulatedPointers(network), role=role), APPLICATION
+        )
+
+    def primary(self, *, is_quiet: bool = False) -> ApplicationRepository:
+        return self._opened(Network(self._primary, Random(0)) if is_quiet else self._networks[False], is_replica=False)
+
+    def replica(self, *, is_quiet: bool = False) -> ApplicationRepository:
+        return self._opened(Network(self._replica, Random(0)) if is_quiet else self._networks[True], is_replica=True)
+
+    def run(self) -> Copying:
+        """Let everything happen. Raises ``Broken``; the message has the seed."""
+        try:
+            with patch.object(blob_verification, "CONCURRENT_REQUESTS", 1):
+                self._run()
+        except Exception as error:
+            raise Broken(f"seed {self.seed}: {error!r}") from error
+        return self
+
+    def _run(self) -> None:
+        actions = (self._publish, self._forget, self._collect, self._prune, self._copy, self._lose)
+        weights = (10, 4, 3, 3, 6, 1.5)
+        for _ in range(_STEPS):
+            if self._chance.random() < 0.06:
+                (action,) = self._chance.choices(actions, weights)
+                self._turns.start(lambda action=action: self._act(action))  # type: ignore[misc]
+            self._turns.step()
+            self._now += self._chance.random() * 3
+        for _ in range(_LAST):
+            if not self._turns.step():
+                break
+        else:
+            raise Broken("it does not come to an end")
+        for network in self._networks.values():
+            network.settle()
+        self._finish()
+
+    def _act(self, action: Callable[[], object]) -> None:
+        name = action.__name__.removeprefix("_")
+        try:
+            action()
+        except Death:
+            self.met[f"{name} died"] += 1
+        except (Retryable, Corrupted, Invalid, Fenced, NotFound) as error:
+            self.met[f"{name} {error.code}"] += 1
+        else:
+            self.met[name] += 1
+
+    def _publish(self) -> None:
+        self._numbers += 1
+        if self._is_lost:
+            return
+        name, task = f"{self._numbers:08x}", self._chance.choice(list(self._end))
+        if self._chance.random() < 0.7:
+            self._end[task] += 50
+        end = {task: {"left": self._end[task], "right": self._end[task]}}
+        self._publishing += 1
+        try:
+            job = publication(self.primary(), f"request-{name}", clock=lambda: self._now, name=lambda: name)
+            made = uploaded(self.primary(), self.directory, end)
+            job.publish(made, drops_other_tasks=False, refused={(task, "left")})
+        finally:
+            self._publishing -= 1
+
+    def _forget(self) -> None:
+        forget(self.primary(), Retention(last=self._chance.randint(1, 3), hourly=0, daily=0, weekly=0))
+
+    def _collect(self) -> None:
+        Collector(self.primary(), min_age_ms=self._min_age_ms, unused_ms=50_000).run()
+
+    def _prune(self) -> None:
+        done = Collector(self.replica(), min_age_ms=self._min_age_ms, unused_ms=50_000).run()
+        self.met["pruned"] += bool(done.deleted.blobs)
+
+    def _copy(self) -> None:
+        network = self._networks[True]
+        done = Copier(self.primary(), self.replica(), faults=Points(network, self.met), piece_bytes=60).run()
+        self.met[f"copy {done.outcome}"] += 1
+        self.met["listed"] += bool(done.listed.blobs)
+
+    def _lose(self) -> None:
+        """The primary's head is lost, and rebuilt from the manifests, some of which it had forgotten.
+
+        No job publishes then, and one has published since the last time: else the epoch would be the same again.
+        """
+        quiet = self.primary(is_quiet=True)
+        read = quiet.read_head()
+        if read is None or self._publishing or quiet.manifest(read.head.snapshots[0]).value.epoch < read.head.epoch:
+            return
+        self._networks[False].settle()
+        del self._primary.pointers[quiet.names.head]
+        self._is_lost = True
+        for _ in range(self._chance.randint(0, 20)):
+            self._networks[False].pause()
+        self._is_lost = False
+        plan = plan_repair(quiet, jump=lambda: 1000)
+        self.met["revived"] += len(plan.head.snapshots) > len(read.head.snapshots)
+        apply_repair(quiet, plan)
+
+    def _swapped(self, _: str, content: bytes) -> None:
+        head = HEAD.decode(content)
+        if (head.epoch, head.generation) <= self._order:
+            raise Broken("the replica's head went back")
+        self._order = (head.epoch, head.generation)
+        replica = self.replica(is_quiet=True)
+        try:
+            self._reached = set(reachable_names(replica, head))
+            if head.snapshots:
+                fetched(replica)
+        except (Corrupted, AssertionError) as error:
+            raise Broken(f"the replica's head names what is not there: {error}") from error
+
+    def _deleted(self, name: str) -> None:
+        if name in self._reached:
+            raise Broken(f"{name} was deleted, and the replica's head reaches it")
+
+    def _finish(self) -> None:
+        primary, replica = self.primary(is_quiet=True), self.replica(is_quiet=True)
+        if self._primary.pointers.get(primary.names.head) is None:
+            return
+        for _ in range(5):
+            self._now += 8 * _DAY
+            Collector(primary).run()
+            outcome = Copier(primary, replica).run()
+            if outcome.error is not None:
+                raise outcome.error
+            Collector(replica).run()
+        if self._primary.pointers[primary.names.head] != self._replica.pointers[primary.names.head]:
+            raise Broken("the replica has another head")
+        if more := self._names(self._replica) - self._names(self._primary):
+            raise Broken(f"the replica has more: {sorted(more)[:3]}")
+        self.met["equal"] += 1
+
+    @staticmethod
+    def _names(storage: Storage) -> set[str]:
+        return {name for name in storage.blobs if name.startswith("apps/") and "/garbage/" not in name}

@@ -1,0 +1,296 @@
+"""A collection of garbage: what is listed, when it is deleted, and what a publication beside it may name."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from statecore.errors import Capacity, Corrupted, Retryable
+from statecore.faults import COLLECTION_POINTS, FaultInjected, InjectedFault
+from statecore.repository.head import Retention
+from statecore.repository.layout import collection_of
+from statecore.repository.maintenance.collection import CollectionReport, Collector
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
+from tests.harness.raising import raises
+from tests.harness.simulated_store import Storage
+from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Snapshots
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+LAST = Retention(last=1, hourly=0, daily=0, weekly=0)
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def storage(clock: Clock) -> Storage:
+    return Storage(clock=clock)
+
+
+def collect(orders: Snapshots, clock: Clock, **more: Any) -> CollectionReport:
+    """A collection, a day after whatever was before."""
+    clock.now += DAY
+    return Collector(orders.app_repository, **more).run()
+
+
+def test_garbage_is_listed_two_collections_after_it_was_put_and_deleted_a_day_later(
+    orders: Snapshots, clock: Clock
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    first = set(orders.storage.blobs)
+    orders.publish("second", {"0_0": {"left": 100, "right": 100}, "0_1": {"left": 100, "right": 100}})
+    assert [one.blobs for one in (collect(orders, clock).listed, collect(orders, clock).listed)] == [0, 0]
+    forget(orders.app_repository, LAST)
+    listed = collect(orders, clock)
+    assert (listed.deleted.blobs, listed.listed.blobs > 0, listed.snapshots) == (0, True, 1)
+    assert first <= set(orders.storage.blobs)
+    deleted = collect(orders, clock)
+    assert (deleted.deleted, deleted.listed.blobs) == (listed.listed, 0)
+    assert first - set(orders.storage.blobs)
+    orders.fetched()
+    assert collect(orders, clock).deleted.blobs == 0
+    assert not [name for name in orders.storage.blobs if "/garbage/" in name]
+
+
+def test_a_plan_changes_nothing_and_says_what_the_run_does(orders: Snapshots, clock: Clock) -> None:
+    orders.upload(BOTH)
+    orders.publish("first", {"0_0": {"left": 50}}, drops_other_tasks=True)
+    for _ in range(4):
+        clock.now += DAY
+        before = dict(orders.storage.blobs), dict(orders.storage.pointers)
+        planned = Collector(orders.app_repository, clock=clock).plan()
+        assert (orders.storage.blobs, orders.storage.pointers) == before
+        done = Collector(orders.app_repository).run()
+        assert (planned.deleted, planned.listed, planned.collection) == (done.deleted, done.listed, done.collection)
+    assert done.deleted.blobs + done.listed.blobs == 0
+
+
+def test_a_collection_is_begun_once_in_the_least_age(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    assert [collect(orders, clock).collection, Collector(orders.app_repository).run().collection] == [1, 1]
+    clock.now -= 50 * 365 * DAY  # 1976
+    assert Collector(orders.app_repository).run().collection == 2, "the time of the last one was wrong"
+
+
+def test_a_job_across_one_collection_publishes_and_across_two_it_uploads_again(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", {"0_0": {"left": 50, "right": 50}}, drops_other_tasks=True)
+    for collections, is_refused in ((1, False), (2, True)):
+        end = 100 * collections
+        job = orders.begin(f"job-{collections}")
+        made = orders.upload({"0_0": {"left": end, "right": end}}, every=end)
+        for _ in range(collections):
+            collect(orders, clock)
+        if not is_refused:
+            job.publish(made, drops_other_tasks=False)
+            continue
+        with raises(Retryable, "upload-collected"):
+            job.publish(made, drops_other_tasks=False)
+        again = orders.begin("again")
+        again.publish(orders.upload({"0_0": {"left": end, "right": end}}, every=end), drops_other_tasks=False)
+    assert orders.ends == {"0_0": {"left": 200, "right": 200}}
+    for _ in range(3):
+        collect(orders, clock)
+    orders.fetched()
+
+
+def test_what_the_head_reaches_may_be_named_however_old_it_is(orders: Snapshots, clock: Clock) -> None:
+    made = orders.upload(BOTH)
+    orders.begin("first").publish(made, drops_other_tasks=True)
+    orders.publish("second", {"0_0": {"left": 100}})
+    for _ in range(4):
+        collect(orders, clock)
+    job = orders.begin("third")
+    job.publish([made[1]], drops_other_tasks=False)  # of the newest snapshot
+    before = [one for one in made if one.task == "0_0"]
+    published = orders.begin("fourth").publish(before, drops_other_tasks=False, refused={("0_0", "left")})
+    assert published is not None, "of an older snapshot that the head names"
+    for _ in range(3):
+        collect(orders, clock)
+    orders.fetched()
+
+
+def test_new_blobs_have_the_number_of_the_collection(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    collect(orders, clock)
+    before = set(orders.storage.blobs)
+    orders.publish("second", {"0_0": {"left": 100}})
+    new = {name.split("/")[2]: collection_of(name) for name in orders.storage.blobs.keys() - before}
+    assert {new["task-manifests"], new.get("packs", new.get("files"))} == {1}
+
+
+@pytest.mark.parametrize("point", COLLECTION_POINTS)
+def test_a_killed_collection_is_gone_on_with(orders: Snapshots, clock: Clock, point: str) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    collect(orders, clock)
+    if point == "collection.during-deletion":
+        collect(orders, clock)
+    clock.now += DAY
+    with pytest.raises(FaultInjected):
+        Collector(orders.app_repository, faults=InjectedFault(point)).run()
+    while (done := collect(orders, clock)).deleted.blobs or done.listed.blobs:
+        pass
+    assert done.needed.blobs == 1 + len([name for name in orders.storage.blobs if name.startswith("apps/")])
+    orders.fetched()
+
+
+@pytest.mark.parametrize("kind", ["manifests", "task-manifests"])
+def test_nothing_is_deleted_while_nobody_knows_what_a_snapshot_needs(
+    orders: Snapshots, clock: Clock, kind: str
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    collect(orders, clock)
+    collect(orders, clock)
+    name = next(name for name in orders.storage.blobs if f"/{kind}/" in name)
+    content, made = orders.storage.blobs[name]
+    orders.storage.blobs[name] = (content[:-1] + b"?", made)
+    before = orders.storage.blobs.keys() - {name}
+    for _ in range(3):
+        with pytest.raises(Corrupted):
+            collect(orders, clock)
+    assert before <= orders.storage.blobs.keys()
+
+
+def test_a_damaged_list_deletes_nothing(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    for _ in range(2):
+        collect(orders, clock)
+    (name,) = [name for name in orders.storage.blobs if "/garbage/" in name]
+    content, made = orders.storage.blobs[name]
+    orders.storage.blobs[name] = (content[:-1] + bytes([content[-1] ^ 1]), made)
+    before = set(orders.storage.blobs)
+    with raises(Corrupted, "garbage-list-damaged", blob=name):
+        collect(orders, clock)
+    assert before == set(orders.storage.blobs)
+    del orders.storage.blobs[name]
+    collect(orders, clock)
+    assert collect(orders, clock).deleted.blobs > 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"no list", id="not compressed"),
+        pytest.param(zlib.compress(b""), id="without a header"),
+        pytest.param(zlib.compress(b"{" * 100), id="without a line"),
+        pytest.param({"application_id": "payments"}, id="of another application"),
+        pytest.param({"repository_id": "another"}, id="of another repository"),
+        pytest.param("apps/payments/files/ab/abc.0", id="names another application's blob"),
+        pytest.param("repository.json", id="names the descriptor"),
+        pytest.param(f"apps/{APPLICATION}/HEAD", id="names the head"),
+    ],
+)
+def test_a_list_that_this_application_cannot_have_deletes_nothing(
+    orders: Snapshots, clock: Clock, content: bytes | dict[str, str] | str
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    for _ in range(2):
+        collect(orders, clock)
+    (name,) = [name for name in orders.storage.blobs if "/garbage/" in name]
+    lines = zlib.decompress(orders.storage.blobs.pop(name)[0]).splitlines(keepends=True)
+    if isinstance(content, dict):
+        lines[0] = json.dumps(json.loads(lines[0]) | content).encode() + b"\n"
+    if isinstance(content, str):
+        lines.append(json.dumps([content, 1]).encode() + b"\n")
+    wrong = content if isinstance(content, bytes) else zlib.compress(b"".join(lines))
+    orders.storage.put(f"{name.rpartition('-')[0]}-{sha256(wrong).hexdigest()}", wrong)
+    before = set(orders.storage.blobs)
+    with raises(Corrupted, "garbage-list-damaged"):
+        collect(orders, clock)
+    assert before == set(orders.storage.blobs)
+
+
+def test_a_head_that_is_made_anew_names_nothing_that_is_being_deleted(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.publish("second", {"0_0": {"left": 100}})
+    for _ in range(2):
+        collect(orders, clock)
+    forget(orders.app_repository, LAST)
+    listed = collect(orders, clock)
+    assert listed.listed.blobs
+    del orders.storage.pointers[orders.app_repository.names.head]
+    plan = plan_repair(orders.app_repository)
+    apply_repair(orders.app_repository, plan)
+    assert [one.code for one in plan.excluded] == ["collected"]
+    assert orders.requests == ["second"]
+    assert orders.app_repository.head().collection > listed.collection - 1
+    assert collect(orders, clock).deleted.blobs == 0, "lists of another epoch are void"
+    orders.fetched()
+
+
+def test_what_this_release_does_not_make_is_left_alone(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    others = [f"apps/{APPLICATION}/notes/of-mine", f"apps/{APPLICATION}/files/ab/without-number"]
+    for name in others:
+        orders.storage.put(name, b"mine")
+    for _ in range(4):
+        done = collect(orders, clock)
+    assert done.unknown == others[:1]
+    assert set(others) <= orders.storage.blobs.keys()
+
+
+def test_files_of_jobs_go_when_no_retry_uses_them_any_more(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    names = orders.app_repository.names
+    for name in (names.job("request", "plan"), f"{names.staging('plan')}/result", names.in_progress_marker):
+        orders.storage.put(name, b"{}")
+    collect(orders, clock)
+    clock.now += 7 * DAY
+    assert collect(orders, clock).listed.blobs == 2
+    assert collect(orders, clock).deleted.blobs == 2
+    assert names.in_progress_marker in orders.storage.blobs
+
+
+def test_a_file_of_a_job_that_was_written_again_since_it_was_listed_stays(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    again, left = (orders.app_repository.names.job(request, "plan") for request in ("again", "left"))
+    for name in (again, left):
+        orders.storage.put(name, b"{}")
+    clock.now += 8 * DAY
+    assert collect(orders, clock).listed.blobs == 2
+    del orders.storage.blobs[again]
+    orders.storage.put(again, b"{}")
+    assert collect(orders, clock).deleted.blobs == 1
+    assert (again in orders.storage.blobs, left in orders.storage.blobs) == (True, False)
+
+
+def test_a_full_disk_is_freed_although_it_has_no_room_for_a_new_head(
+    orders: Snapshots, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    for _ in range(2):
+        listed = collect(orders, clock)
+    assert listed.listed.blobs
+    blobs, put = orders.app_repository.blobs, orders.app_repository.blobs.put_if_absent
+    full = len(orders.storage.blobs)
+
+    def put_where_there_is_room(name: str, content: Any) -> bool:
+        if len(orders.storage.blobs) >= full:
+            raise Capacity("The disk is full.", code="disk-full", action="Free space.")
+        return put(name, content)
+
+    monkeypatch.setattr(blobs, "put_if_absent", put_where_there_is_room)
+    clock.now += DAY
+    done = Collector(orders.app_repository, clock=clock).run()
+    assert (done.deleted, done.collection) == (listed.listed, listed.collection + 1)
+    monkeypatch.undo()
+    orders.fetched()

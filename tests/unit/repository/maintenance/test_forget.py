@@ -1,0 +1,78 @@
+"""Forgetting: one swap of the head by a retention, which later publications keep to."""
+
+from __future__ import annotations
+
+import pytest
+
+from statecore.errors import Invalid, NotFound
+from statecore.repository.head import Retention
+from statecore.repository.maintenance.forget import forget, plan_forget
+from statecore.repository.maintenance.pins import pin
+from tests.harness.raising import raises
+from tests.unit.repository.snapshots import Snapshots
+
+TWO = Retention(last=2, hourly=0, daily=0, weekly=0)
+
+
+@pytest.fixture
+def five(orders: Snapshots) -> list[str]:
+    """Snapshots, newest first."""
+    for number in range(5):
+        orders.publish(f"request-{number}", {"0_0": {"left": 50 * (number + 1)}})
+    return [entry.snapshot for entry in orders.app_repository.head().snapshots]
+
+
+def named(orders: Snapshots) -> list[str]:
+    return [entry.snapshot for entry in orders.app_repository.head().snapshots]
+
+
+def test_what_a_retention_does_not_keep_is_left_out_and_later_heads_keep_to_it(
+    orders: Snapshots, five: list[str]
+) -> None:
+    assert [one.entry.snapshot for one in plan_forget(orders.app_repository, TWO).forgotten] == five[2:]
+    assert named(orders) == five, "a plan changes nothing"
+    done = forget(orders.app_repository, TWO)
+    assert ([one.entry.snapshot for one in done.forgotten], named(orders)) == (five[2:], five[:2])
+    orders.publish("later", {"0_0": {"left": 300}})
+    assert named(orders)[1:] == five[:1]
+    orders.fetched()
+
+
+def test_without_a_retention_that_of_the_head_is_applied(orders: Snapshots, five: list[str]) -> None:
+    assert not forget(orders.app_repository).is_changed
+    forget(orders.app_repository, TWO)
+    generation = orders.app_repository.head().generation
+    assert forget(orders.app_repository).keep == TWO
+    assert orders.app_repository.head().generation == generation
+
+
+def test_a_pinned_snapshot_stays(orders: Snapshots, five: list[str]) -> None:
+    pin(orders.app_repository, five[4])
+    forget(orders.app_repository, TWO)
+    assert named(orders) == [*five[:2], five[4]]
+
+
+def test_a_retention_that_keeps_nothing_is_refused(orders: Snapshots, five: list[str]) -> None:
+    for apply in (plan_forget, forget):
+        with raises(Invalid, "retention-empty"):
+            apply(orders.app_repository, Retention(0, 0, 0, 0))
+    assert named(orders) == five
+
+
+def test_without_a_snapshot_there_is_nothing_to_forget(orders: Snapshots) -> None:
+    with raises(NotFound, "snapshots-not-found"):
+        forget(orders.app_repository, TWO)
+
+
+def test_who_publishes_at_the_same_time_loses_nothing(orders: Snapshots, five: list[str]) -> None:
+    swap, storage = orders.storage.swap, orders.storage
+
+    def after_another(*all_: object) -> str | None:
+        storage.swap = swap  # type: ignore[method-assign]
+        orders.publish("between", {"0_0": {"left": 300}})
+        return swap(*all_)  # type: ignore[arg-type]
+
+    storage.swap = after_another  # type: ignore[method-assign]
+    forget(orders.app_repository, TWO)
+    assert named(orders)[1:] == five[:1]
+    assert orders.requests[0] == "between"

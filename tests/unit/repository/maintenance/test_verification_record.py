@@ -1,0 +1,116 @@
+"""The verification record: whose turn it is, since when everything is verified, and how it is replaced."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from statecore.documents import encode_json, parse_json
+from statecore.errors import Invalid
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.verification_record import (
+    RECORD,
+    Level,
+    VerificationRecord,
+    VerifiedPart,
+    read_record,
+    record_verified,
+    verified_before,
+)
+from tests.harness.raising import raises
+from tests.harness.simulated_store import Storage
+from tests.unit.repository.snapshots import BOTH, Snapshots
+
+DAY_MS = 24 * 3_600_000
+
+
+def part(number: int, parts: int, at_ms: int, damaged: int = 0, level: Level = Level.BYTES) -> VerifiedPart:
+    return VerifiedPart(level.value, number, parts, at_ms, "S", damaged)
+
+
+def record(*verified: VerifiedPart) -> VerificationRecord:
+    return VerificationRecord("r", "orders", 1, verified)
+
+
+@pytest.mark.parametrize(
+    ("verified", "turn"),
+    [
+        ((), 3),  # by the day
+        ((part(1, 3, 5), part(2, 3, 4), part(3, 3, 6)), 2),
+        ((part(1, 3, 5), part(3, 3, 6)), 2),
+        ((part(3, 3, 5),), 1),
+        ((part(1, 3, 5), part(2, 3, 3 * DAY_MS), part(3, 3, 4)), 2),  # of a wrong clock
+        ((part(1, 2, 5), part(2, 2, 6), part(3, 3, 7)), 1),  # of another division
+    ],
+)
+def test_the_part_whose_verification_is_the_oldest_has_its_turn(verified: tuple[VerifiedPart, ...], turn: int) -> None:
+    assert record(*verified).next_part(3, 2 * DAY_MS) == turn
+
+
+def test_a_level_is_verified_since_its_oldest_part() -> None:
+    parts = (part(1, 2, 50, 1), part(2, 2, 70, 2), part(1, 3, 80), part(2, 3, 90))
+    assert record(*parts).known == {Level.BYTES: (50, 3)}
+    assert record(*parts, part(3, 3, 60)).known == {Level.BYTES: (60, 0)}
+    assert record(*parts[1:]).known == {}
+    assert record(part(1, 1, 7, level=Level.FILES)).known == {Level.FILES: (7, 0)}
+
+
+def test_it_is_updated_by_part(app_repository: ApplicationRepository, storage: Storage) -> None:
+    assert read_record(app_repository).version is None
+    record_verified(app_repository, [part(1, 2, 5), part(1, 1, 5, level=Level.FILES)])
+    found = record_verified(app_repository, [part(2, 2, 6), part(1, 1, 6, 3, level=Level.FILES)])
+    assert found.verified == (part(1, 2, 5), part(2, 2, 6), part(1, 1, 6, 3, level=Level.FILES))
+    assert read_record(app_repository).record == found == verified_before(app_repository)
+    name = app_repository.names.verified
+    document = RECORD.sealed({**parse_json(storage.pointers[name]), "later": 1})
+    storage.pointers[name] = encode_json(document)
+    record_verified(app_repository, [part(2, 2, 7)])
+    assert json.loads(storage.pointers[name])["later"] == 1, "unknown fields survive"
+    assert RECORD.seal_holds(storage.pointers[name])
+
+
+@pytest.mark.parametrize("wrong", [{"seal": "x"}, {"repository_id": "r2"}, {"application_id": "payments"}])
+def test_a_damaged_or_foreign_one_is_replaced(
+    app_repository: ApplicationRepository, storage: Storage, wrong: dict[str, Any]
+) -> None:
+    record_verified(app_repository, [part(1, 2, 5)])
+    name = app_repository.names.verified
+    document = {**parse_json(storage.pointers[name]), **wrong}
+    storage.pointers[name] = encode_json(document if "seal" in wrong else RECORD.sealed(document))
+    assert verified_before(app_repository).verified == ()
+    assert record_verified(app_repository, [part(2, 2, 6)]).verified == (part(2, 2, 6),)
+
+
+def test_one_of_another_release_is_left_alone(app_repository: ApplicationRepository, storage: Storage) -> None:
+    name = app_repository.names.verified
+    record_verified(app_repository, [part(1, 2, 5)])
+    storage.pointers[name] = later = encode_json(RECORD.sealed({**parse_json(storage.pointers[name]), "version": 9}))
+    assert verified_before(app_repository).verified == ()
+    with raises(Invalid, "format-unsupported"):
+        record_verified(app_repository, [part(2, 2, 6)])
+    assert storage.pointers[name] == later
+
+
+def test_two_at_once_lose_nothing(app_repository: ApplicationRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    pointers = app_repository.pointers
+    swap, turns = pointers.swap, iter([True])
+
+    def overtaken(name: str, content: bytes, expected: str | None) -> str | None:
+        if next(turns, False):
+            record_verified(app_repository, [part(1, 2, 5)])
+        return swap(name, content, expected)
+
+    monkeypatch.setattr(pointers, "swap", overtaken)
+    assert len(record_verified(app_repository, [part(2, 2, 6)]).verified) == 2
+
+
+def test_it_is_no_garbage(orders: Snapshots, storage: Storage) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    record_verified(orders.app_repository, [part(1, 2, 5)])
+    for _ in range(4):
+        report = Collector(orders.app_repository, min_age_ms=0, unused_ms=0).run()
+        assert report.unknown == []
+    assert orders.app_repository.names.verified in storage.pointers
