@@ -250,6 +250,15 @@ def damaged(storage: Storage, name: str, kind: str) -> None:
         storage.blobs[name] = (content[:-1], 0.0)
 
 
+class Clock:
+    """The object store's clock, which a test sets."""
+
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @dataclass(frozen=True)
 class Snapshots:
     """The snapshots of one application in a repository in memory."""

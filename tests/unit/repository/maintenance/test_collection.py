@@ -17,29 +17,11 @@ from statecore.repository.maintenance.collection import CollectionReport, Collec
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from tests.harness.raising import raises
-from tests.harness.simulated_store import Storage
-from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Snapshots
+from tests.unit.repository.snapshots import APPLICATION, BOTH, Clock, Snapshots
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 LAST = Retention(last=1, hourly=0, daily=0, weekly=0)
-
-
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def storage(clock: Clock) -> Storage:
-    return Storage(clock=clock)
 
 
 def collect(orders: Snapshots, clock: Clock, **more: Any) -> CollectionReport:

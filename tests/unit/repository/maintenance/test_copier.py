@@ -25,28 +25,11 @@ from statecore.repository.maintenance.head_repair import apply_repair, plan_repa
 from statecore.repository.maintenance.pins import pin, unpin
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
-from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Snapshots, publication, repository
+from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Clock, Snapshots, publication, repository
 
 DAY = 24 * 3600.0
 LAST = Retention(last=1, hourly=0, daily=0, weekly=0)
 MORE = {"0_0": {"left": 100}}
-
-
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def storage(clock: Clock) -> Storage:
-    return Storage(clock=clock)
 
 
 @pytest.fixture

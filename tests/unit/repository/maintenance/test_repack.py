@@ -19,29 +19,11 @@ from statecore.repository.manifest import TaskManifest
 from statecore.repository.repository import create_repository
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, SECRET
-from tests.harness.simulated_store import Storage
-from tests.unit.repository.snapshots import APPLICATION, NOW, Snapshots, store_of
+from tests.unit.repository.snapshots import APPLICATION, Clock, Snapshots, store_of
 
 DAY = 24 * 3600.0
 LAST = Retention(last=1, hourly=0, daily=0, weekly=0)
 TASK = "0_0"
-
-
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def storage(clock: Clock) -> Storage:
-    return Storage(clock=clock)
 
 
 def repacker(orders: Snapshots, **more: Any) -> Repacker:
