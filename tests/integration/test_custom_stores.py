@@ -223,7 +223,7 @@ def _global(name: str, of: Callable[[Sources], Any], role: str) -> Callable[[Sou
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("guarantee", one_of(["at_least_once", "exactly_once_v2"]))
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_a_global_custom_store_is_kept_beside_one_that_is_restored(made: Callable[..., World], guarantee: str) -> None:
     mine = _global("mine", lambda at: file_supplier(at.jvm, "global-mine"), REFERENCE)
     plain = _global("plain", lambda at: at.stores.persistentKeyValueStore("global-plain"), PRICES)

@@ -26,7 +26,6 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import store_places
 from statecore.stores.legacy_offsets import read_offsets
 from tests.harness.broker import Broker
-from tests.harness.case_selection import one_of
 from tests.harness.damage_functions import (
     change_offsets,
     manifest_of,
@@ -317,7 +316,7 @@ CASES = (
 )
 
 
-@pytest.fixture(params=one_of([NEWEST, "4.3"]))
+@pytest.fixture(params=[NEWEST, "4.3"])
 def jvm(request: pytest.FixtureRequest) -> StreamsJvm:
     """Kafka Streams of a release with offsets inside."""
     if request.param == NEWEST:
@@ -364,7 +363,7 @@ def test_a_database_that_does_not_open_prevents_the_start_and_nothing_is_wiped(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("poll_ms", one_of(["100", "0"]))
+@pytest.mark.parametrize("poll_ms", ["100", "0"])
 def test_an_open_first_segment_wipes_its_task_though_kafka_streams_may_end(
     broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, poll_ms: str
 ) -> None:

@@ -19,7 +19,6 @@ import pytest
 
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.case_selection import one_of
 from tests.harness.command import statecore_here
 from tests.harness.fed_application import eventually, restored
 from tests.harness.fleet import NEWEST, AnyVersion, Fleet, leave_group
@@ -268,7 +267,7 @@ def test_tasks_that_the_group_gives_away_meanwhile_are_restored_elsewhere_and_no
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("older", "way"),
-    one_of([("4.2", "migrate"), *itertools.product(("4.2", "3.9"), ("again", "import", "migrate", "transactional"))]),
+    list(itertools.product(("4.2", "3.9"), ("again", "import", "migrate", "transactional"))),
 )
 def test_what_was_flushed_of_a_transaction_that_died_is_applied_twice_by_all_but_a_migration(
     make_rolling: Callable[[str, int], Rolling], older: str, way: str
