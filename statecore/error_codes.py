@@ -323,6 +323,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "repair-impossible": (Invalid, "The repair that was chosen cannot be done to that store or task."),
     "repair-ineffective": (Corrupted, "A finding is still there after it was repaired."),
     "repair-unverified": (Corrupted, "Repaired tasks were not put in place."),
+    "replica-diverged": (Corrupted, "A replica has a head that its source does not have: the source was set back."),
     "reports-not-found": (NotFound, "The directory of reports has none of the application."),
     "repository-ambiguous": (Invalid, "There is no repository descriptor, and the data are from several repositories."),
     "repository-descriptor-damaged": (Corrupted, "The repository descriptor cannot be read."),

@@ -1,7 +1,7 @@
 """``statecore repo copy``: copy the snapshots of a repository into a replica.
 
 Exit code 0 if all applications were copied; else that of the first one's error: 12 if its snapshots are damaged in the
-source. The others are copied all the same.
+source, or the source was set back. The others are copied all the same.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ def _lines(one: CopiedApplication) -> list[str]:
     said = {
         CopyOutcome.COPIED: "copied",
         CopyOutcome.CURRENT: "the replica had the newest head",
-        CopyOutcome.AHEAD: "the replica has a newer head",
     }
     lines = [
         f"{one.application_id}: {said[one.outcome]}: {number_of(one.snapshots, 'snapshot')}, which need "

@@ -61,9 +61,8 @@ class CopyOutcome(StrEnum):
 
     COPIED = "copied"  # the replica has the source's head now
     CURRENT = "current"  # it had it before
-    AHEAD = "ahead"  # it has a newer head: another copy was faster, or the source was set back
     EMPTY = "empty"  # the source has no head of the application
-    FAILED = "failed"  # something is damaged in the source; the replica keeps its head
+    FAILED = "failed"  # something is damaged in the source, or it was set back; the replica keeps its head
 
 
 @dataclass(frozen=True)
@@ -110,11 +109,17 @@ class Copier:
                 if read is None:
                     return CopiedApplication(name, CopyOutcome.EMPTY)
                 try:
-                    return self._copy(read)
+                    done = self._copy(read)
                 except Corrupted:
                     before, read = read, self._source_head()
                     if read is not None and read.pointer.content == before.pointer.content:
                         raise
+                else:
+                    if done is not None:
+                        return done
+                    before, read = read, self._source_head()
+                    if read is not None and _order(read.head) <= _order(before.head):
+                        raise self._diverged(read.head)
         except (Corrupted, Invalid) as error:
             return CopiedApplication(name, CopyOutcome.FAILED, error=error)
         raise _contended(self._source, "while its snapshots were copied")
@@ -127,7 +132,8 @@ class Copier:
             raise self._source.lost_head_error()
         return None
 
-    def _copy(self, read: _ReadHead) -> CopiedApplication:
+    def _copy(self, read: _ReadHead) -> CopiedApplication | None:
+        """Copy what a head needs, and then it; ``None`` if the replica has another head of its age, or a later one."""
         head = read.head
         head.needs.check_writable(f"The head of {head.application_id}")
         self._progress.phase("read snapshots", len(head.snapshots), "snapshots")
@@ -148,8 +154,10 @@ class Copier:
         self._faults.reach("copy.before-head")
         outcome = self._swap(read)
         self._faults.reach("copy.after-head")
+        if outcome is None:
+            return None
         listed = Amount()
-        if outcome is not CopyOutcome.AHEAD and not self._source.repository.is_replica:
+        if not self._source.repository.is_replica:
             gone = [blob for name, blob in there.items() if name not in wanted and name not in here]
             listed = self._list_deleted(head, gone)
         return CopiedApplication(
@@ -237,8 +245,22 @@ class Copier:
             blob=name,
         )
 
-    def _swap(self, read: _ReadHead) -> CopyOutcome:
-        """Swap in the source's head, unless the replica has a later one."""
+    def _diverged(self, head: Head) -> Corrupted:
+        return Corrupted(
+            f"The replica {self._target.url} has a head of {head.application_id} that its source {self._source.url} "
+            f"does not have: the source's is of generation {head.generation} in epoch {head.epoch}. The replica keeps "
+            "its head.",
+            code="replica-diverged",
+            action="The source was set back, by a restored bucket for example, or the replica was promoted. Find out "
+            "which is right. If it is the source, copy to a new place; if it is the replica, stop the jobs of the "
+            "source and promote it (statecore repo promote-replica).",
+            application_id=head.application_id,
+            repository=self._source.url,
+            replica=self._target.url,
+        )
+
+    def _swap(self, read: _ReadHead) -> CopyOutcome | None:
+        """Swap in the source's head; ``None`` if the replica has another one of its age, or a later one."""
         head = read.head
         for _ in range(_TRIES):
             found = self._target.pointers.read(self._names.head)
@@ -247,8 +269,8 @@ class Copier:
                 continue  # it was damaged on its way
             if found is not None and found.content == read.pointer.content:
                 return CopyOutcome.CURRENT
-            if now is not None and (now.epoch, now.generation) >= (head.epoch, head.generation):
-                return CopyOutcome.AHEAD
+            if now is not None and _order(now) >= _order(head):
+                return None
             check_descriptor_unchanged(self._target.repository)  # after the head was read: see promotion
             version = None if found is None else found.version
             if self._target.pointers.swap(self._names.head, read.pointer.content, version) is not None:
@@ -290,6 +312,10 @@ def _decoded(app_repository: ApplicationRepository, found: PointerValue) -> Head
     return decoded_head(
         found.content, repository_id, app_repository.application_id, app_repository.repair_command
     ).value
+
+
+def _order(head: Head) -> tuple[int, int]:
+    return head.epoch, head.generation
 
 
 def _amount(sizes: Sequence[int]) -> Amount:

@@ -166,7 +166,25 @@ def test_a_head_goes_forward_only(orders: Snapshots, replica: Snapshots, first: 
     newer = head_of(orders)
     assert older is not None
     orders.storage.pointers[orders.app_repository.names.head] = older
-    assert copy(orders, replica).outcome is CopyOutcome.AHEAD
+    error = copy(orders, replica).error
+    assert error is not None
+    assert error.code == "replica-diverged"
+    assert head_of(replica) == newer
+
+
+def test_a_source_that_went_on_after_it_was_set_back_has_diverged(
+    orders: Snapshots, replica: Snapshots, first: None
+) -> None:
+    older = head_of(orders)
+    orders.publish("second", MORE)
+    copy(orders, replica)
+    newer = head_of(orders)
+    assert older is not None
+    orders.storage.pointers[orders.app_repository.names.head] = older
+    orders.publish("third", MORE)
+    error = copy(orders, replica).error
+    assert error is not None
+    assert error.code == "replica-diverged"
     assert head_of(replica) == newer
 
 
@@ -175,7 +193,7 @@ def test_a_slower_copy_does_not_set_the_replica_back(orders: Snapshots, replica:
         orders.publish("second", MORE)
         copy(orders, replica)
 
-    assert copy(orders, replica, faults=At("copy.before-head", newer)).outcome is CopyOutcome.AHEAD
+    assert copy(orders, replica, faults=At("copy.before-head", newer)).outcome is CopyOutcome.CURRENT
     assert head_of(replica) == head_of(orders)
 
 

@@ -20,7 +20,6 @@ SEED = "STATECORE_SEED"
 MET = {
     "copy copied",
     "copy current",
-    "copy ahead",
     "copy failed",
     "copy died",
     "publish",

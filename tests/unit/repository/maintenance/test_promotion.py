@@ -14,7 +14,7 @@ from statecore.faults import REPLICA_PROMOTION_POINTS, FaultInjected, InjectedFa
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from statecore.repository.head import HEAD
-from statecore.repository.maintenance.copier import Copier, CopyOutcome
+from statecore.repository.maintenance.copier import Copier
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.maintenance.promotion import PromotionPlan, plan_promotion, promote
 from statecore.repository.object_store import object_store_of
@@ -93,9 +93,10 @@ def test_a_copy_that_began_before_is_fenced(pair: Pair) -> None:
     source, replica = open_repository(pair.primary_url), pair.replica
     Publishing(pair.primary_url, pair.path.parent).publish(20)
     promote(pair.replica)
-    for name, outcome in (("orders", CopyOutcome.AHEAD), ("payments", CopyOutcome.AHEAD)):
-        copier = Copier(ApplicationRepository(source, name), ApplicationRepository(replica, name))
-        assert copier.run().outcome is outcome
+    for name in ("orders", "payments"):
+        error = Copier(ApplicationRepository(source, name), ApplicationRepository(replica, name)).run().error
+        assert error is not None
+        assert error.code == "replica-diverged"
     (pair.path / "apps/orders/HEAD").unlink()
     with raises(Fenced, "repository-replaced"):
         Copier(ApplicationRepository(source, "orders"), ApplicationRepository(replica, "orders")).run()
