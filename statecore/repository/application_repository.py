@@ -179,6 +179,13 @@ class ApplicationRepository:
     @property
     def fallback_advice(self) -> str:
         """What an operator can do about a snapshot that cannot be used."""
+        if self.repository.is_replica:
+            primary = self.repository.descriptor.copy_of
+            again = shlex.join(["statecore", "repo", "copy", "--repository", primary, "--to", self.url])
+            return (
+                f"Take it from the primary, {primary}, meanwhile. Delete the damaged blob here, and copy again, which "
+                f"puts what is missing: {again}"
+            )
         return (
             f"List the snapshots ({self.list_command}) and take an older one; where none is intact, publish a new one "
             "(statecore restore --from none, or statecore backup, with --repository). And check the object store."

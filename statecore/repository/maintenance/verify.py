@@ -316,9 +316,14 @@ class Verifier:
         """The error of a document; one of another release says itself what to do."""
         if isinstance(error, Invalid):
             return error
+        is_replica = self._app_repository.repository.is_replica
         action = (
-            "Let the head leave out the snapshots that cannot be read; without --apply the command only shows the "
-            f"plan: {self._app_repository.repair_command} --apply"
+            self._app_repository.fallback_advice
+            if is_replica
+            else (
+                "Let the head leave out the snapshots that cannot be read; without --apply the command only shows the "
+                f"plan: {self._app_repository.repair_command} --apply"
+            )
         )
         return Corrupted(error.what, code=error.code, action=action, **error.context)
 
@@ -328,7 +333,9 @@ class Verifier:
         return Corrupted(
             f"The blob {place.blob}, which store {place.store} of task {place.task}{segment} needs, {wrong}.",
             code=place.code,
-            action=(
+            action=self._app_repository.fallback_advice
+            if self._app_repository.repository.is_replica
+            else (
                 f"Publish task {place.task} again: statecore backup with --repository {self._app_repository.url} on an "
                 "instance that has it, or statecore restore --from none of the whole application. And check the object "
                 "store."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -134,6 +135,23 @@ def test_a_damaged_application_is_left_out_and_the_others_are_copied(
     assert (done["orders"]["outcome"], done["payments"]["outcome"]) == ("failed", "copied")
     assert done["orders"]["error"]["code"] == "blob-damaged"
     assert len(fetched(ApplicationRepository.open(target, "orders"))) == 1
+
+
+def test_what_is_damaged_in_a_replica_is_deleted_there_and_copied_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, target = ((tmp_path / name).as_uri() for name in ("first", "second"))
+    publish(source, tmp_path, 10, 20)
+    copy(capfd, source, target)
+    flip(next(one for one in (tmp_path / "second/apps/orders/files").rglob("*") if one.is_file()), 3)
+    verify = ["repo", "verify", "--repository", target, "--level", "bytes", "--json"]
+    assert main(verify) == 12
+    (damage,) = json.loads(capfd.readouterr().out)["applications"][0]["damaged"]
+    again = shlex.split(damage["action"].rpartition(": ")[2])
+    assert again == ["statecore", "repo", "copy", "--repository", source, "--to", target]
+    (tmp_path / "second" / damage["blob"]).unlink()
+    assert main(again[1:]) == 0
+    assert main(verify) == 0
 
 
 def test_bad_input_is_refused_and_makes_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
