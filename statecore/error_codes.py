@@ -247,6 +247,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "object-store-credentials-missing": (Invalid, "This machine has no credentials for the object store."),
     "object-store-full": (Capacity, "The object store has no room, or a quota is used up."),
     "object-store-inconsistent": (Retryable, "The object store says that a blob exists, and does not find it."),
+    "object-store-locked": (Invalid, "Object Lock protects an object that is to be deleted or replaced."),
     "object-store-refused": (Invalid, "The object store rejects the request, for a reason that the error names."),
     "object-store-settings-invalid": (Invalid, "Endpoint, region or profile of the object store cannot be used."),
     "object-store-unavailable": (Retryable, "The object store answers that it cannot serve the request now."),

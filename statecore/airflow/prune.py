@@ -99,9 +99,13 @@ def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger)
 
 def log_report(report: CollectionReport, log: logging.Logger) -> None:
     """Tell the operator what was deleted, or would be."""
+    from statecore.repository.maintenance.collection import VERSIONS_STAY
+
     amounts = ((report.deleted, "deleted"), (report.listed, "listed"), (report.waiting, "listed before"))
     text = ", ".join(f"{what} {number_of(one.blobs, 'blob')} of {format_bytes(one.bytes)}" for one, what in amounts)
     log.info("%s%s: %s", report.application_id, "" if report.applied else " (plan)", text)
+    if report.keeps_versions:
+        log.warning("%s: %s", report.application_id, VERSIONS_STAY)
 
 
 def _collector(values: Mapping[str, Any], repository: Repository, application_id: str) -> Collector:

@@ -126,6 +126,10 @@ class Blobs(ABC):
         for name in names:
             self.delete(name)
 
+    def keeps_versions(self) -> bool:
+        """Whether a deleted blob is only hidden, and its bytes stay; false where the store does not tell."""
+        return False
+
     @abstractmethod
     def local_path(self, name: str) -> Path | None:
         """A local file that is the blob, to be linked or read and never written to; ``None`` if there is none."""

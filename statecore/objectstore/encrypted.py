@@ -72,6 +72,9 @@ class EncryptedBlobs(Blobs):
     def delete_all(self, names: Sequence[str]) -> None:
         self._blobs.delete_all(names)
 
+    def keeps_versions(self) -> bool:
+        return self._blobs.keeps_versions()
+
     def local_path(self, name: str) -> Path | None:
         """See :meth:`Blobs.local_path`; always ``None``."""
         self.head(name)

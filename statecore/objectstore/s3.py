@@ -207,9 +207,20 @@ class S3Blobs(S3Requests, Blobs):
                     raise
                 super().delete_all(names)
                 return
-            for refused in answer.get("Errors", ())[:1]:
-                status = {"ResponseMetadata": {"HTTPStatusCode": _STATUS_OF_REFUSAL.get(refused["Code"], 500)}}
+        for refused in answer.get("Errors", ())[:1]:
+            status = {"ResponseMetadata": {"HTTPStatusCode": _STATUS_OF_REFUSAL.get(refused["Code"], 500)}}
+            name = next((name for name in names if self._location.key(name) == refused.get("Key")), names[0])
+            with self._translated("deleted", name):
                 raise ClientError({"Error": refused, **status}, "DeleteObjects")
+
+    def keeps_versions(self) -> bool:
+        """See :meth:`Blobs.keeps_versions`; it needs the right ``s3:GetBucketVersioning``."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return bool(self._client.get_bucket_versioning(Bucket=self._bucket).get("Status") == "Enabled")
+        except (BotoCoreError, ClientError):
+            return False
 
     def local_path(self, name: str) -> None:
         """See :meth:`Blobs.local_path`; always ``None``."""

@@ -56,6 +56,13 @@ _RIGHTS = _Refusal(
     "s3:AbortMultipartUpload below the prefix; with encryption=aws:kms also kms:GenerateDataKey and kms:Decrypt on the "
     "key. If the requester pays for this bucket, add request-payer=requester to the URL.",
 )
+_LOCKED = _Refusal(
+    Invalid,
+    "object-store-locked",
+    "Object Lock protects the object.",
+    "Run this again when the lock has expired; nothing is lost. A bucket whose objects are all locked for a time "
+    "cannot hold a repository, unless it keeps versions.",
+)
 _ACCOUNT = _Refusal(
     Invalid, "object-store-access-denied", "The account is suspended.", "Ask the owner of the account for the reason."
 )
@@ -171,6 +178,8 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
 def _refusal_of(code: str, status: int, message: str) -> _Refusal:
     if code in _NO_SUPPORT and "checksum" in message.lower():
         return _CHECKSUMS
+    if any(word in message.lower() for word in ("object lock", "worm protected")):
+        return _LOCKED
     if code in _REFUSALS:
         return _REFUSALS[code]
     if status == _INSUFFICIENT_STORAGE:

@@ -38,12 +38,14 @@ class S3Server:
         endpoint: its URL.
         stays: whether it goes on when this process has ended; ``s3.json`` in the directory then says which it is.
         has_users: whether it can have others than its owner.
+        has_versions: whether its buckets can keep versions.
     """
 
     root: Path
     endpoint: str = ""
     stays: bool = False
     has_users: bool = False
+    has_versions: bool = False
     _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> S3Server:
@@ -63,7 +65,8 @@ class S3Server:
         log = self.root / "server.log"
         for _ in range(3):
             (port,) = free_ports(1)
-            command = [str(versitygw.program()), "--port", f"127.0.0.1:{port}", *self._users(), "posix", str(data)]
+            command = [str(versitygw.program()), "--port", f"127.0.0.1:{port}", *self._users(), "posix"]
+            command += [*self._versions(), str(data)]
             with log.open("wb") as said:
                 self._child = subprocess.Popen(
                     command if self.stays else process_guard.command_line(os.getpid(), command),
@@ -88,6 +91,13 @@ class S3Server:
         users = self.root / "users"
         users.mkdir(exist_ok=True)
         return ["--iam-dir", str(users), "--iam-cache-disable"]
+
+    def _versions(self) -> list[str]:
+        if not self.has_versions:
+            return []
+        versions = self.root / "versions"
+        versions.mkdir(exist_ok=True)
+        return ["--versioning-dir", str(versions)]
 
     def _answers(self, port: int) -> bool:
         assert self._child is not None
@@ -144,10 +154,10 @@ class S3Server:
 
 
 @contextmanager
-def serving(*, has_users: bool = False) -> Iterator[S3Server]:
+def serving(*, has_users: bool = False, has_versions: bool = False) -> Iterator[S3Server]:
     """A server with a directory of its own, until the end."""
     with tempfile.TemporaryDirectory(prefix="statecore-s3-") as directory:
-        server = S3Server(Path(directory), has_users=has_users).start()
+        server = S3Server(Path(directory), has_users=has_users, has_versions=has_versions).start()
         try:
             yield server
         finally:

@@ -125,11 +125,13 @@ def _price(text: str) -> float:
 
 
 def _freed(report: CollectionReport, price: float | None) -> float | None:
-    """US dollars a month for what is deleted, at a price of a GB; ``None`` without a price."""
-    return None if price is None else round(report.deleted.bytes / (1 << 30) * price, 4)
+    """US dollars a month for what is deleted, at a price of a GB; ``None`` without a price, or where the bytes stay."""
+    return None if price is None or report.keeps_versions else round(report.deleted.bytes / (1 << 30) * price, 4)
 
 
 def _lines(report: CollectionReport, min_age_ms: int, freed: float | None, repacked: RepackReport | None) -> list[str]:
+    from statecore.repository.maintenance.collection import VERSIONS_STAY
+
     done = report.applied
     money = "" if freed is None or not report.deleted.blobs else f", {freed:,.2f} USD a month at list price"
     after = f", to be deleted after {format_duration(min_age_ms)}" if report.listed.blobs else ""
@@ -140,6 +142,8 @@ def _lines(report: CollectionReport, min_age_ms: int, freed: float | None, repac
         f"  listed before, and not old enough: {_amount(report.waiting)}",
         f"  {'for a copy to list' if report.is_replica else 'of jobs that may still publish'}: {_amount(report.young)}",
     ]
+    if report.keeps_versions:
+        lines.append(f"  {VERSIONS_STAY}")
     if repacked is not None and repacked.packs:
         lines.append(
             f"  {'rewritten' if done else 'would rewrite'}: {number_of(repacked.packs, 'pack')} of "

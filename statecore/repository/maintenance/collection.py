@@ -50,6 +50,11 @@ from statecore.repository.repository import check_descriptor_unchanged
 
 MIN_AGE_MS = 24 * 3_600_000
 UNUSED_MS = 7 * 24 * 3_600_000  # Age at which plans and staging of jobs are garbage; a retry after that begins anew
+VERSIONS_STAY = (
+    "the bucket keeps versions: what is deleted is hidden, and its bytes stay until a lifecycle rule expires "
+    "noncurrent versions"
+)
+"""What an operator has to know of :attr:`CollectionReport.keeps_versions`."""
 _DELETED_TOGETHER = 1000
 
 
@@ -81,6 +86,7 @@ class CollectionReport:
     unknown: list[str] = field(default_factory=list)  # names that this release does not make; left alone
     collection: int = 0  # the head's collection number
     is_replica: bool = False  # of which copies list the garbage
+    keeps_versions: bool = False  # the bucket has versioning: what is deleted is hidden, and its bytes stay
 
 
 class Collector:
@@ -164,6 +170,7 @@ class Collector:
             applied=apply,
             collection=head.collection,
             is_replica=app_repository.repository.is_replica,
+            keeps_versions=app_repository.blobs.keeps_versions(),
         )
         with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
             waiting, planned = self._delete_lists(head, reachable, now_ms, report.deleted, Path(directory), apply=apply)

@@ -92,6 +92,69 @@ def test_a_bucket_keeps_what_counts(
         check(capfd, server.bucket("states").below("production").url, tmp_path)
 
 
+def test_a_bucket_that_keeps_versions_frees_nothing_and_that_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As every bucket with Object Lock in AWS, whose default retention refuses neither a delete nor a swap."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with s3_server.serving(has_versions=True) as server:
+        client = server.client()
+        client.create_bucket(Bucket="states", ObjectLockEnabledForBucket=True)
+        lock(client, "states")
+        url = server.bucket("states").url
+        check(capfd, url, tmp_path)
+        capfd.readouterr()
+        found = prune(capfd, url, "--price", "1")["orders"]
+        assert (found["keeps_versions"], found["freed_usd_a_month"]) == (True, None)
+        assert main(["repo", "prune", "--repository", url]) == 0
+        assert "keeps versions" in capfd.readouterr().out
+        found = client.list_object_versions(Bucket="states", Prefix="apps/orders/files/")
+        assert len(found["DeleteMarkers"]) > 0, "what was deleted"
+        assert {one["Key"] for one in found["DeleteMarkers"]} <= {one["Key"] for one in found["Versions"]}
+
+
+def test_what_object_lock_protects_is_deleted_when_the_lock_has_expired(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server that has it without versioning."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with s3_server.serving() as server:
+        client = server.client()
+        client.create_bucket(Bucket="states", ObjectLockEnabledForBucket=True)
+        url = server.bucket("states").url
+        orders = Publishing(url, tmp_path)
+        for end in (10, 20):
+            orders.publish(end)
+        run(capfd, "repo", "forget", *("--repository", url, "--application-id", "orders", "--keep-last=1", "--apply"))
+        for _ in range(2):
+            prune(capfd, url, "--apply")
+        held = [one["Key"] for one in client.list_objects_v2(Bucket="states", Prefix="apps/orders/files/")["Contents"]]
+        for key in held:
+            client.put_object_legal_hold(Bucket="states", Key=key, LegalHold={"Status": "ON"})
+        assert main(["repo", "prune", "--repository", url, "--min-age", "0s", "--apply", "--json"]) == 13
+        (error,) = json.loads(capfd.readouterr().out)["failed"].values()
+        assert (error["code"], error["context"]["blob"] in held) == ("object-store-locked", True)
+        assert main(["repo", "verify", "--repository", url, "--level", "bytes"]) == 0
+        capfd.readouterr()
+        for key in held:
+            client.put_object_legal_hold(Bucket="states", Key=key, LegalHold={"Status": "OFF"})
+        assert prune(capfd, url, "--apply")["orders"]["deleted"]["blobs"] > 0
+        client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
+        lock(client, "locked")
+        assert main(["repo", "init", "--repository", server.bucket("locked").url, "--json"]) == 13
+        assert json.loads(capfd.readouterr().out)["code"] == "object-store-locked"
+
+
+def lock(client: Any, bucket: str) -> None:
+    """No object of a bucket may be deleted or replaced for a day."""
+    kept = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}
+    client.put_object_lock_configuration(
+        Bucket=bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": kept}
+    )
+
+
 def test_one_application_that_fails_keeps_no_other_from_being_collected(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
