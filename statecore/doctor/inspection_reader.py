@@ -6,49 +6,38 @@ The result holds facts only; :mod:`statecore.doctor.diagnosis` turns them into f
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import gcd
-from pathlib import Path
 
-from statecore.discover.kind_detection import KindDetection, detect_kind
-from statecore.discover.kind_evidence import BUILT, conclude, evidence_of_name, listed
 from statecore.doctor.database_inspection import InspectionDepth, inspect_database, view_without_current
 from statecore.doctor.inspection import StoreView, TaskView
 from statecore.doctor.row_check import RowCheck
+from statecore.doctor.store_kinds import KindOnDisk, kinds_on_disk
+from statecore.doctor.task_inspection import inspect_beside_tasks, inspect_task
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
-from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
-from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
-from statecore.formats.task_id import TaskId
+from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of
-from statecore.statedir.file_ownership import unusable_files
-from statecore.statedir.flush_times import read_flushes
 from statecore.statedir.journal import read_journal
 from statecore.statedir.known_files import (
     KnownFile,
-    OffsetFileContent,
     foreign_files,
-    is_task_file,
     known_files,
-    not_a_file,
     read_offset_file,
-    type_of,
 )
 from statecore.statedir.open_stores import find_writer
-from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory, store_directory
+from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.store_places import StorePlace, declared_at, store_places, suggest_names
 from statecore.statedir.task_layout import (
     Segment,
     directories_in,
-    entry_names,
     rows_without_current,
     segment_start,
     strays_among_segments,
@@ -115,7 +104,7 @@ def read_inspection(
     check_names("store", stores, {place.store for place in every}, directory)
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
     holder = None if is_locked else directory.in_use_by()
-    kinds = _kinds(every, {place.store for place in places}, spec)
+    kinds = kinds_on_disk(every, {place.store for place in places}, spec)
     progress = progress or NullProgress()
     progress.phase("inspect", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
     inspected = []
@@ -129,14 +118,14 @@ def read_inspection(
     by_task = _by_task(every, tasks)
     found = tuple(known_files(directory, by_task))
     names = sorted({*by_task, *_tasks_without_stores(directory, tasks, stores)})
-    beside = {name: _task(directory, name, by_task.get(name, []), _expected(name, every, spec)) for name in names}
+    beside = {name: inspect_task(directory, name, by_task.get(name, []), every, spec) for name in names}
     whole = not tasks and not stores
     try:
         journal, left = ("", ()) if holder is not None or not whole else _unfinished(directory)
     except OSError as error:
         raise unreadable(directory.work_path, error) from error
     if whole:
-        beside[""] = _application(directory)
+        beside[""] = inspect_beside_tasks(directory)
     return DirectoryReading(
         directory, holder, spec, whole, tuple(every), tuple(views), beside, found, journal, left,
         int(time.time() * 1000),
@@ -168,104 +157,6 @@ def check_names(what: str, requested: Sequence[str], known: set[str], directory:
                 state_dir=str(directory.path),
                 **{what: name},
             )
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """The kind of a store over all its tasks.
-
-    Attributes:
-        possible_kinds: possible kinds, if the kind is unknown.
-        mismatch: why it is not of the declared kind, by task.
-        unopenable: why no store class could open it, by task.
-        miskeyed: rows of a grace buffer seen with the keys of a restore by Kafka Streams, by task.
-    """
-
-    kind: StoreKind
-    possible_kinds: str
-    mismatch: Mapping[str, str] = field(default_factory=dict)
-    unopenable: Mapping[str, str] = field(default_factory=dict)
-    miskeyed: Mapping[str, int] = field(default_factory=dict)
-
-
-def _kinds(every: list[StorePlace], requested: set[str], spec: ApplicationSpec | None) -> dict[str, _Kind]:
-    kinds = {}
-    for store in requested:
-        places = [place for place in every if place.store == store]
-        places = [place for place in places if place.segmented == places[0].segmented]
-        declared = declared_at(spec, places[0].task, store)
-        if declared is not None and declared.kind is StoreKind.CUSTOM:
-            kinds[store] = _Kind(declared.kind, "")
-            continue
-        kind, left = StoreKind.UNKNOWN, BUILT
-        mismatch: dict[str, str] = {}
-        seen, strange = _detect_kind(places)
-        if seen is not None:
-            kind, left, *_ = conclude([*seen.evidence, *evidence_of_name(store, ())])
-        if declared is not None and declared.kind.can_be_built:
-            if seen is not None and declared.kind not in left:
-                mismatch = _mismatches(places, declared.kind) or dict.fromkeys(
-                    (place.task for place in places), _mismatch(declared.kind, left)
-                )
-            kind = declared.kind
-        alternatives = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
-        miskeyed = _miskeyed(places) if kind is StoreKind.GRACE_BUFFER and not mismatch else {}
-        kinds[store] = _Kind(kind, alternatives, mismatch, strange, miskeyed)
-    return kinds
-
-
-def _miskeyed(places: list[StorePlace]) -> dict[str, int]:
-    """Tasks in which a grace buffer has rows with the keys of a restore by Kafka Streams, with their number."""
-    found = {}
-    for place in places:
-        with contextlib.suppress(StatecoreError):
-            found[place.task] = detect_kind([place]).miskeyed
-    return found
-
-
-def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]:
-    """Tasks in which a store by itself contradicts its declaration; empty if only all tasks together do."""
-    found = {}
-    for place in places:
-        with contextlib.suppress(StatecoreError):
-            seen = detect_kind([place])
-            _, left, *_ = conclude([*seen.evidence, *evidence_of_name(place.store, ())])
-            if not seen.unopenable and declared not in left:
-                found[place.task] = _mismatch(declared, left)
-    return found
-
-
-def _mismatch(declared: StoreKind, left: frozenset[StoreKind]) -> str:
-    return f"the spec says {declared}, but what is on disk is {listed(left)}"
-
-
-def _detect_kind(places: list[StorePlace]) -> tuple[KindDetection | None, dict[str, str]]:
-    """The kind of a store over all its tasks, and the tasks in which it has no possible kind.
-
-    If the tasks contradict each other, or one is damaged, each is inspected by itself: a damaged one tells nothing, and
-    one with impossible families does not incriminate the others.
-    """
-    with contextlib.suppress(StatecoreError):  # reported by the inspection of the database
-        together = detect_kind(places)
-        if not together.unopenable:
-            return together, {}
-        if len(places) == 1:
-            return None, {places[0].task: together.unopenable}
-    found, strange, text = [], {}, ""
-    for place in places if len(places) > 1 else ():
-        with contextlib.suppress(StatecoreError):
-            alone = detect_kind([place])
-            if alone.unopenable:
-                strange[place.task] = alone.unopenable
-            else:
-                found.append(place)
-    with contextlib.suppress(StatecoreError):
-        if found:
-            together = detect_kind(found)
-            if not together.unopenable:
-                return together, strange
-            text = together.unopenable
-    return None, strange | {place.task: text for place in found}
 
 
 def _logged(
@@ -323,7 +214,7 @@ def _keeps_offset(place: StorePlace) -> bool:
 
 def _inspect_store(
     place: StorePlace,
-    kind: _Kind,
+    kind: KindOnDisk,
     declared: StoreSpec | None,
     depth: InspectionDepth,
     progress: Progress,
@@ -374,18 +265,8 @@ def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Se
     return gcd(*starts) if len(starts) > 1 else None
 
 
-def _expected(task: str, every: Sequence[StorePlace], spec: ApplicationSpec | None) -> list[str]:
-    """The directories of stores that a task may have: those of its subtopology, here or declared."""
-    subtopology = TaskId.parse(task).subtopology
-    names = {PLAIN_PARENT, *(place.name for place in every if place.subtopology == subtopology)}
-    for store in () if spec is None else spec.stores_of(task):
-        if store.kind.can_be_built:
-            names.add(store_directory(store.name, store.kind))
-    return sorted(names)
-
-
 def _row_checks(
-    place: StorePlace, kind: _Kind, declared: StoreSpec | None, segments: Sequence[Segment]
+    place: StorePlace, kind: KindOnDisk, declared: StoreSpec | None, segments: Sequence[Segment]
 ) -> list[RowCheck]:
     """A check for the rows of each segment. Undeclared, a segment ends where the next one begins, at the latest."""
     is_sure = place.task not in kind.mismatch and place.task not in kind.unopenable
@@ -404,91 +285,6 @@ def _declared_interval(kind: StoreKind, declared: StoreSpec | None) -> int | Non
     if declared is None or kind not in WINDOWED_KINDS:
         return None
     return segment_interval_of(replace(declared, kind=kind))  # the kind on disk, which may not be the declared one
-
-
-def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace], expected: Sequence[str]) -> TaskView:
-    path = directory.path / task
-    prefix = f"{CHECKPOINT_FILE}_"
-    files = _files_in(path)
-    wrong_types = {name: what for name in expected if (what := type_of(path / name)) not in ("", "a directory")}
-    of_stores = {place.name for place in places}
-    stores = {
-        name.removeprefix(prefix): read
-        for name in entry_names(path)
-        if name.startswith(prefix)
-        and not name.endswith(".tmp")
-        and name not in of_stores
-        and (read := read_offset_file(path / name)).exists
-    }
-    positions = {
-        place.store: _IS_A_STORE if name in of_stores else read_offset_file(path / name)
-        for place in places
-        if os.path.lexists(path / (name := position_file(place.store)))
-    }
-    foreign = [name for name in files if not is_task_file(name) and name not in wrong_types]
-    written_ns = _written_ns(path / CHECKPOINT_FILE)
-    late = {
-        place.store: read_flushes(place.databases, path, written_ns).late
-        for place in places
-        if written_ns and task != GLOBAL
-    }
-    return TaskView(
-        task,
-        read_offset_file(path / CHECKPOINT_FILE),
-        stores,
-        positions,
-        tuple(foreign),
-        _modified_ms(path),
-        tuple(unusable_files(directory.path, path)),
-        written_ns,
-        {store: files for store, files in late.items() if files},
-        directory.was_followed(task),
-        wrong_types,
-    )
-
-
-_IS_A_STORE = OffsetFileContent({}, unreadable="it is the directory of another store", is_file=False)
-
-
-def _written_ns(file: Path) -> int:
-    """When a file was written; 0 if it does not exist."""
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def _modified_ms(path: Path) -> int:
-    """When a directory was last changed; now, if it was deleted meanwhile, as abandoned tasks are."""
-    try:
-        return int(path.stat().st_mtime * 1000)
-    except FileNotFoundError:
-        return int(time.time() * 1000)
-
-
-def _application(directory: StateDirectory) -> TaskView:
-    known = {LOCK_FILE, PROCESS_FILE, GLOBAL, WORK_DIRECTORY, f"{PROCESS_FILE}.tmp"}
-    named = {place.task.partition("/")[0] for place in store_places(directory)}
-    foreign, wrong_types = [], {}
-    for entry in sorted(os.scandir(directory.path), key=lambda one: one.name):
-        if TaskId.match(entry.name) is not None:
-            if not entry.is_dir():
-                wrong_types[entry.name] = type_of(Path(entry.path))
-        elif entry.name not in known | named and not entry.name.startswith("__"):
-            foreign.append(entry.name)
-    files = [directory.path / name for name in (LOCK_FILE, PROCESS_FILE)]
-    wrong_types |= {file.name: what for file in files if (what := not_a_file(file))}
-    wrong = [one for file in files if file.exists() for one in unusable_files(directory.path, file)]
-    none = read_offset_file(Path(os.devnull) / "none")
-    return TaskView("", none, {}, {}, tuple(foreign), 0, tuple(wrong), wrong_types=wrong_types)
-
-
-def _files_in(path: Path) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if not entry.is_dir())
-    except OSError:
-        return []
 
 
 def _unfinished(directory: StateDirectory) -> tuple[str, tuple[str, ...]]:

@@ -1,0 +1,113 @@
+"""The kinds of an application's stores, as their names and databases show them over all tasks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from statecore.discover.kind_detection import KindDetection, detect_kind
+from statecore.discover.kind_evidence import BUILT, conclude, evidence_of_name, listed
+from statecore.errors import StatecoreError
+from statecore.formats.kinds import StoreKind
+from statecore.spec.model import ApplicationSpec
+from statecore.statedir.store_places import StorePlace, declared_at
+
+
+@dataclass(frozen=True)
+class KindOnDisk:
+    """The kind of a store over all its tasks.
+
+    Attributes:
+        possible_kinds: possible kinds, if the kind is unknown.
+        mismatch: why it is not of the declared kind, by task.
+        unopenable: why no store class could open it, by task.
+        miskeyed: rows of a grace buffer seen with the keys of a restore by Kafka Streams, by task.
+    """
+
+    kind: StoreKind
+    possible_kinds: str
+    mismatch: Mapping[str, str] = field(default_factory=dict)
+    unopenable: Mapping[str, str] = field(default_factory=dict)
+    miskeyed: Mapping[str, int] = field(default_factory=dict)
+
+
+def kinds_on_disk(every: list[StorePlace], requested: set[str], spec: ApplicationSpec | None) -> dict[str, KindOnDisk]:
+    """The kinds of the requested stores, by name."""
+    kinds = {}
+    for store in requested:
+        places = [place for place in every if place.store == store]
+        places = [place for place in places if place.segmented == places[0].segmented]
+        declared = declared_at(spec, places[0].task, store)
+        if declared is not None and declared.kind is StoreKind.CUSTOM:
+            kinds[store] = KindOnDisk(declared.kind, "")
+            continue
+        kind, left = StoreKind.UNKNOWN, BUILT
+        mismatch: dict[str, str] = {}
+        seen, strange = _detect_kind(places)
+        if seen is not None:
+            kind, left, *_ = conclude([*seen.evidence, *evidence_of_name(store, ())])
+        if declared is not None and declared.kind.can_be_built:
+            if seen is not None and declared.kind not in left:
+                mismatch = _mismatches(places, declared.kind) or dict.fromkeys(
+                    (place.task for place in places), _mismatch(declared.kind, left)
+                )
+            kind = declared.kind
+        alternatives = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
+        miskeyed = _miskeyed(places) if kind is StoreKind.GRACE_BUFFER and not mismatch else {}
+        kinds[store] = KindOnDisk(kind, alternatives, mismatch, strange, miskeyed)
+    return kinds
+
+
+def _miskeyed(places: list[StorePlace]) -> dict[str, int]:
+    """Tasks in which a grace buffer has rows with the keys of a restore by Kafka Streams, with their number."""
+    found = {}
+    for place in places:
+        with contextlib.suppress(StatecoreError):
+            found[place.task] = detect_kind([place]).miskeyed
+    return found
+
+
+def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]:
+    """Tasks in which a store by itself contradicts its declaration; empty if only all tasks together do."""
+    found = {}
+    for place in places:
+        with contextlib.suppress(StatecoreError):
+            seen = detect_kind([place])
+            _, left, *_ = conclude([*seen.evidence, *evidence_of_name(place.store, ())])
+            if not seen.unopenable and declared not in left:
+                found[place.task] = _mismatch(declared, left)
+    return found
+
+
+def _mismatch(declared: StoreKind, left: frozenset[StoreKind]) -> str:
+    return f"the spec says {declared}, but what is on disk is {listed(left)}"
+
+
+def _detect_kind(places: list[StorePlace]) -> tuple[KindDetection | None, dict[str, str]]:
+    """The kind of a store over all its tasks, and the tasks in which it has no possible kind.
+
+    If the tasks contradict each other, or one is damaged, each is inspected by itself: a damaged one tells nothing, and
+    one with impossible families does not incriminate the others.
+    """
+    with contextlib.suppress(StatecoreError):  # reported by the inspection of the database
+        together = detect_kind(places)
+        if not together.unopenable:
+            return together, {}
+        if len(places) == 1:
+            return None, {places[0].task: together.unopenable}
+    found, strange, text = [], {}, ""
+    for place in places if len(places) > 1 else ():
+        with contextlib.suppress(StatecoreError):
+            alone = detect_kind([place])
+            if alone.unopenable:
+                strange[place.task] = alone.unopenable
+            else:
+                found.append(place)
+    with contextlib.suppress(StatecoreError):
+        if found:
+            together = detect_kind(found)
+            if not together.unopenable:
+                return together, strange
+            text = together.unopenable
+    return None, strange | {place.task: text for place in found}
