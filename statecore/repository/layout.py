@@ -1,8 +1,8 @@
 """Names of blobs and pointers in a repository; ``docs/repository-format.md`` lists them.
 
-Everything but ``HEAD``, ``verified``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never
-changed. All hashes are SHA-256 of the content; names in an encrypted repository have a keyed hash of that. The names
-of files, packs and task manifests end with the collection number of the head under which they were put
+Everything but ``HEAD``, ``verified``, ``retention``, ``jobs`` and ``staging`` is named by its content, or by a unique
+id, and is never changed. All hashes are SHA-256 of the content; names in an encrypted repository have a keyed hash of
+that. The names of files, packs and task manifests end with the collection number of the head under which they were put
 (:mod:`statecore.repository.maintenance.garbage`): a name that was ever deleted is never made again.
 """
 
@@ -99,6 +99,16 @@ class Layout:
     def verified(self) -> str:
         """The pointer to what was verified when."""
         return f"{self._root}/verified"
+
+    @property
+    def retention(self) -> str:
+        """The pointer to the pins and the retention, for a head that is lost."""
+        return f"{self._root}/retention"
+
+    @property
+    def records(self) -> tuple[str, str, str]:
+        """The pointers that an application always keeps."""
+        return self.head, self.verified, self.retention
 
     @property
     def garbage_lists(self) -> str:

@@ -297,7 +297,7 @@ class Collector:
         for blob in app_repository.blobs.list(names.root):
             self._progress.advance()
             kind = blob.name.removeprefix(names.root).partition("/")[0]
-            if blob.name in reachable or blob.name in (names.head, names.verified, names.in_progress_marker):
+            if blob.name in reachable or blob.name in (*names.records, names.in_progress_marker):
                 report.needed.add(blob.size)
             elif kind == "garbage" or blob.name in known:
                 continue

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
+from statecore.repository.maintenance.retention_record import record_retention
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import KeptSnapshot, judged_entries
 
@@ -52,6 +53,7 @@ def forget(app_repository: ApplicationRepository, keep: Retention | None = None)
         return replace(head, generation=head.generation + 1, snapshots=kept, keep=plan.keep)
 
     app_repository.change_head(change)
+    record_retention(app_repository, plan.keep)
     return plan
 
 

@@ -251,8 +251,8 @@ def _why_foreign(app_repository: ApplicationRepository, listed: ListedGarbage) -
     header, names = listed.header, app_repository.names
     if (header.application_id, header.repository_id) != (names.application_id, app_repository.repository.descriptor.id):
         return f"it is of {header.application_id} in the repository {header.repository_id}"
-    kept = (names.head, names.verified)
-    strange = next((name for name, _ in listed.garbage if not name.startswith(names.root) or name in kept), None)
+    listed_names = (name for name, _ in listed.garbage)
+    strange = next((name for name in listed_names if not name.startswith(names.root) or name in names.records), None)
     return "" if strange is None else f"it names {strange!a}"
 
 

@@ -7,8 +7,8 @@ Each manifest records epoch and generation of the head it was made for, and the 
 
 **Without a head** a manifest is usable if its seal holds, its task manifests can be read and their files exist. Where
 one cannot be used, its own previous one is next; where it cannot be read, the newest of those before it. One that was
-put just before its writer died cannot be told from a published one: what it names is complete all the same. Pins are
-recorded in the head alone, and are lost with it.
+put just before its writer died cannot be told from a published one: what it names is complete all the same. Pins and
+retention are those of the retention record (:mod:`statecore.repository.maintenance.retention_record`).
 
 **With a head** that can be read, it alone decides which snapshots are published. It is rebuilt without those whose
 manifest or task manifests are damaged, because publications have to read these.
@@ -47,6 +47,7 @@ from statecore.repository.maintenance.found_manifests import (
     refuse_other_release,
 )
 from statecore.repository.maintenance.garbage import GarbageList, garbage_headers
+from statecore.repository.maintenance.retention_record import read_retention
 from statecore.repository.maintenance.reverted_head import why_reverted
 from statecore.repository.manifest import Manifest, new_bytes
 from statecore.repository.needs import UNSUPPORTED
@@ -98,7 +99,17 @@ def plan_repair(
     app_repository.repository.check_primary()
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
-        return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance, jump)
+        recorded = read_retention(app_repository)
+        return _plan_of_manifests(
+            app_repository,
+            ("it is missing", "head-missing"),
+            None,
+            {},
+            advance,
+            jump,
+            pins=recorded.notes,
+            keep=recorded.keep,
+        )
     refuse_other_release(HEAD, pointed.content)
     try:
         found = decoded_head(
@@ -117,7 +128,7 @@ def plan_repair(
             salvaged_numbers(pointed.content),
             advance,
             jump,
-            pins=salvaged_pins(pointed.content),
+            pins=read_retention(app_repository).notes | salvaged_pins(pointed.content),
             keep=salvaged_retention(pointed.content),
         )
     return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance, jump)

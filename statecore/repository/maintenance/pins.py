@@ -1,7 +1,8 @@
 """Pins: the head keeps naming a pinned snapshot, however old it is, until it is unpinned.
 
 A pin is set by one swap of the head, against the version that was read: of two that exclude each other the second reads
-the head again. Unknown fields in the head are preserved.
+the head again. Unknown fields in the head are preserved. The retention record has each pin, too
+(:mod:`statecore.repository.maintenance.retention_record`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.listing import entry_of
+from statecore.repository.maintenance.retention_record import record_pinned, record_unpinned
 from statecore.repository.repository import check_descriptor_unchanged
 
 NOTE_CHARACTERS = 200  # Longest note, in characters
@@ -50,6 +52,8 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
         nonlocal before, wanted
         before = entry_of(app_repository, head, before.snapshot)
         wanted = replace(before, pinned=pinned, note=before.note if note is None else note)
+        if pinned:
+            record_pinned(app_repository, (*head.snapshots, wanted))
         if wanted == before:
             return head
         check_descriptor_unchanged(app_repository.repository)
@@ -57,4 +61,6 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
         return replace(head, generation=head.generation + 1, snapshots=entries)
 
     app_repository.change_head(change)
+    if not pinned:
+        record_unpinned(app_repository, wanted.snapshot)
     return Pinned(wanted, changed=wanted != before)

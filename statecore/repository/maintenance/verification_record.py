@@ -1,22 +1,20 @@
 """The verification record of an application: what of its snapshots was verified, and when.
 
-A pointer beside the head, which ``statecore repo verify`` replaces. It proves nothing, and no job depends on it: a
-damaged one, or one that was copied from another repository, is replaced as if there were none.
+``statecore repo verify`` writes it (:mod:`statecore.repository.maintenance.record_pointer`). It proves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
 
-from statecore.documents import DocumentType, encode_json
-from statecore.errors import Invalid, Retryable
+from statecore.documents import DocumentType
+from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.maintenance.record_pointer import RecordPointer
 from statecore.repository.manifest import OTHER_RELEASE, VERSION
 
-_TRIES = 20
 _DAY_MS = 24 * 3_600_000
 
 
@@ -89,59 +87,29 @@ class VerificationRecord:
         """The record with newer verifications."""
         by_part = {(one.level, one.parts, one.part): one for one in (*self.verified, *verified)}
         ordered = tuple(by_part[key] for key in sorted(by_part))
-        return VerificationRecord(self.repository_id, self.application_id, self.generation + 1, ordered)
+        return replace(self, verified=ordered)
 
 
 RECORD = DocumentType("verification record", VERSION, VerificationRecord, OTHER_RELEASE, is_open=True, is_sealed=True)
 
 
-class ReadRecord(NamedTuple):
-    """A record as read: the typed value, the whole JSON, and the pointer's version; an empty one if there is none."""
-
-    record: VerificationRecord
-    raw: Mapping[str, Any] | None
-    version: str | None
-
-
-def read_record(app_repository: ApplicationRepository) -> ReadRecord:
+def read_record(app_repository: ApplicationRepository) -> VerificationRecord:
     """The record of an application. Raises ``Invalid`` if another release has written it."""
-    ids = (app_repository.repository.descriptor.id, app_repository.application_id)
-    found = app_repository.pointers.read(app_repository.names.verified)
-    if found is None:
-        return ReadRecord(VerificationRecord(*ids, 0), None, None)
-    try:
-        document = RECORD.read(found.content)
-    except Invalid:
-        if RECORD.seal_holds(found.content):
-            raise
-    else:
-        if (document.value.repository_id, document.value.application_id) == ids:
-            return ReadRecord(document.value, document.raw, found.version)
-    return ReadRecord(VerificationRecord(*ids, 0), None, found.version)
+    return _pointer(app_repository).read()
 
 
 def verified_before(app_repository: ApplicationRepository) -> VerificationRecord:
     """The record of an application; an empty one if another release, or nobody, has written it."""
     try:
-        return read_record(app_repository).record
+        return read_record(app_repository)
     except Invalid:
         return VerificationRecord("", "", 0)
 
 
 def record_verified(app_repository: ApplicationRepository, verified: Sequence[VerifiedPart]) -> VerificationRecord:
     """Add verifications to the record of an application; the new record."""
-    for _ in range(_TRIES):
-        read = read_record(app_repository)
-        record = read.record.updated(verified)
-        document = RECORD.to_json(record) | ({} if read.raw is None else RECORD.unknown(read.raw))
-        content = encode_json(RECORD.sealed(document))
-        if app_repository.pointers.swap(app_repository.names.verified, content, read.version) is not None:
-            return record
-    raise Retryable(
-        f"The verification record of {app_repository.application_id} was replaced by other processes {_TRIES} times "
-        "in turn.",
-        code="write-conflict",
-        action="Run this again.",
-        application_id=app_repository.application_id,
-        repository=app_repository.url,
-    )
+    return _pointer(app_repository).change(lambda record: record.updated(verified))
+
+
+def _pointer(app_repository: ApplicationRepository) -> RecordPointer[VerificationRecord]:
+    return RecordPointer(app_repository, app_repository.names.verified, RECORD)

@@ -22,7 +22,7 @@ from statecore.repository import descriptor, head, key_document, manifest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.encryption import KEY_DOCUMENT_NAME
 from statecore.repository.layout import Layout
-from statecore.repository.maintenance import garbage, verification_record
+from statecore.repository.maintenance import garbage, retention_record, verification_record
 from statecore.repository.publish.upload import PACK_BYTES, SMALL
 from tests.unit.repository.published import Publishing
 
@@ -37,6 +37,7 @@ DOCUMENTS = (
     contents._DOCUMENT,
     garbage.GARBAGE_LIST,
     verification_record.RECORD,
+    retention_record.RECORD,
 )
 
 SHA = "ab" * 32
@@ -123,6 +124,7 @@ def test_the_names_are_those_of_the_page() -> None:
         names.job("R", "W"),
         names.in_progress_marker,
         names.verified,
+        names.retention,
         names.garbage_list(1, 2, SHA),
         f"{names.staging('P')}/...",
     ]
@@ -146,6 +148,7 @@ def test_the_names_are_those_of_the_page() -> None:
     public = {name for name in vars(Layout) if not name.startswith("_")}
     others = {
         "application_id",
+        "records",
         "root",
         "manifests",
         "stagings",

@@ -28,6 +28,7 @@ def names(layout: Layout) -> list[str]:
         layout.content(DIGEST),
         layout.job("manual__2026-11-23T01:02:03".replace(":", "-"), "plan"),
         layout.verified,
+        layout.retention,
         layout.garbage_list(1, 1 << 40, DIGEST),
         layout.staging("plan-1"),
     ]

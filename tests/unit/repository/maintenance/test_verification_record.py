@@ -59,11 +59,11 @@ def test_a_level_is_verified_since_its_oldest_part() -> None:
 
 
 def test_it_is_updated_by_part(app_repository: ApplicationRepository, storage: Storage) -> None:
-    assert read_record(app_repository).version is None
+    assert read_record(app_repository).generation == 0
     record_verified(app_repository, [part(1, 2, 5), part(1, 1, 5, level=Level.FILES)])
     found = record_verified(app_repository, [part(2, 2, 6), part(1, 1, 6, 3, level=Level.FILES)])
     assert found.verified == (part(1, 2, 5), part(2, 2, 6), part(1, 1, 6, 3, level=Level.FILES))
-    assert read_record(app_repository).record == found == verified_before(app_repository)
+    assert read_record(app_repository) == found == verified_before(app_repository)
     name = app_repository.names.verified
     document = RECORD.sealed({**parse_json(storage.pointers[name]), "later": 1})
     storage.pointers[name] = encode_json(document)

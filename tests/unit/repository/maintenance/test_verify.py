@@ -225,7 +225,7 @@ def test_a_rotation_reads_everything_in_as_many_runs(world: World, parts: int) -
     for number in range(2 * parts):
         report = world.verify(Level.BYTES, Subset(None, parts), clock=lambda: now + number)  # noqa: B023
         assert report.parts == parts
-    verified = [one for one in read_record(world.application).record.verified if one.level == Level.BYTES]
+    verified = [one for one in read_record(world.application).verified if one.level == Level.BYTES]
     assert [one.part for one in verified] == [*range(1, parts + 1)]
     assert {one.at_ms for one in verified} == {int((now + parts + number) * 1000) for number in range(parts)}
     read = [world.verify(Level.BYTES, Subset(part + 1, parts)) for part in range(parts)]
@@ -239,7 +239,7 @@ def test_a_run_records_each_level_that_it_includes(world: World) -> None:
     world.remove("large.sst")
     world.flip("run")
     world.verify(Level.BYTES, clock=lambda: DAY)
-    record = read_record(world.application).record
+    record = read_record(world.application)
     found = {one.level: (one.part, one.parts, one.at_ms, one.snapshot, one.damaged) for one in record.verified}
     assert found == {
         level.value: (1, 1, int(DAY * 1000), world.newest, damaged)
@@ -286,7 +286,7 @@ def test_an_unreachable_object_store_is_no_damage(world: World, monkeypatch: pyt
     monkeypatch.setattr(world.application.blobs, "head", unreachable)
     with raises(Retryable, "object-store-unreachable"):
         world.verify(Level.FILES)
-    assert read_record(world.application).record.verified == ()
+    assert read_record(world.application).verified == ()
 
 
 @pytest.mark.parametrize("text", ["", "7", "0/7", "8/7", "1/0", "/0", "/1001", "-1/7", "1/7/9", "a/7", "2/", "1/7\n"])

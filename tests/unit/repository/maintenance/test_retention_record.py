@@ -1,0 +1,96 @@
+"""Pins and the retention survive the loss of the head, wherever a pin, an unpin or a forget was killed."""
+
+from __future__ import annotations
+
+import pytest
+
+from statecore.errors import Retryable
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head import Retention
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
+from statecore.repository.maintenance.pins import pin, unpin
+from statecore.repository.maintenance.retention_record import read_retention
+from tests.harness.simulated_store import Network, Storage
+from tests.unit.repository.snapshots import BOTH, Snapshots
+
+
+@pytest.fixture
+def two(orders: Snapshots) -> tuple[str, str]:
+    """Ids of an older and a newer snapshot."""
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    older = orders.app_repository.head().snapshots[0].snapshot
+    orders.publish("second", {task: dict.fromkeys(stores, 50) for task, stores in BOTH.items()})
+    return older, orders.app_repository.head().snapshots[0].snapshot
+
+
+def rebuilt(app_repository: ApplicationRepository, storage: Storage) -> tuple[dict[str, str], Retention]:
+    """Pins and retention of a head that was lost and rebuilt."""
+    storage.pointers.pop(app_repository.names.head)
+    apply_repair(app_repository, plan_repair(app_repository))
+    head = app_repository.head()
+    return {one.snapshot: one.note for one in head.snapshots if one.pinned}, head.keep
+
+
+def test_pins_and_the_retention_of_a_lost_head_are_those_of_the_rebuilt_one(
+    app_repository: ApplicationRepository, storage: Storage, two: tuple[str, str]
+) -> None:
+    older, newer = two
+    pin(app_repository, older, "audit")
+    pin(app_repository, newer)
+    unpin(app_repository, newer)
+    forget(app_repository, Retention(last=1, hourly=0, daily=0, weekly=0))
+    assert rebuilt(app_repository, storage) == ({older: "audit"}, Retention(last=1, hourly=0, daily=0, weekly=0))
+    assert unpin(app_repository, older).changed
+    assert rebuilt(app_repository, storage)[0] == {}
+
+
+@pytest.mark.parametrize("is_pinned", [False, True])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_pin_that_the_head_has_is_recorded_wherever_its_process_ends(
+    app_repository: ApplicationRepository,
+    storage: Storage,
+    network: Network,
+    two: tuple[str, str],
+    failing: int,
+    *,
+    is_pinned: bool,
+) -> None:
+    older, newer = two
+    pin(app_repository, newer)
+    if is_pinned:
+        pin(app_repository, older, "audit")
+    swaps = iter(range(100))
+    network.fault = (  # type: ignore[method-assign]
+        lambda request, possible: "refused" if request == "swap" and next(swaps) == failing else ""
+    )
+    with pytest.raises(Retryable):
+        (unpin if is_pinned else pin)(app_repository, older)
+    network.fault = lambda request, possible: ""  # type: ignore[method-assign]
+    pinned = {one.snapshot for one in app_repository.head().snapshots if one.pinned}
+    assert pinned <= read_retention(app_repository).notes.keys()
+    assert pinned <= rebuilt(app_repository, storage)[0].keys()
+
+
+def test_what_the_head_had_before_there_was_a_record_is_recorded_by_the_next_pin(
+    app_repository: ApplicationRepository, storage: Storage, two: tuple[str, str]
+) -> None:
+    older, newer = two
+    pin(app_repository, older, "audit")
+    del storage.pointers[app_repository.names.retention]
+    pin(app_repository, newer, "too")
+    assert rebuilt(app_repository, storage)[0] == {older: "audit", newer: "too"}
+
+
+def test_a_damaged_record_counts_as_none_and_none_is_garbage(
+    orders: Snapshots, storage: Storage, two: tuple[str, str]
+) -> None:
+    app_repository = orders.app_repository
+    pin(app_repository, two[0])
+    for _ in range(4):
+        assert Collector(app_repository, min_age_ms=0, unused_ms=0).run().unknown == []
+    assert read_retention(app_repository).notes == {two[0]: ""}
+    storage.pointers[app_repository.names.retention] = b"{"
+    assert read_retention(app_repository).notes == {}
+    assert rebuilt(app_repository, storage) == ({}, Retention())
