@@ -24,6 +24,7 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from statecore.airflow.settings import Settings
+from statecore.airflow.ui.directory_changes import last_changes
 from statecore.airflow.ui.freshness import Freshness, read_checks
 from statecore.airflow.ui.pages import protected_app, render
 from statecore.airflow.ui.state_view import (
@@ -85,7 +86,8 @@ def page(q: _Text = "", state: _State = "", page: _Number = 1) -> HTMLResponse:
     """A page of applications, as HTML."""
     selected = _filter(q, state)
     shown = application_page(_index(), selected, page)
-    return render("stores.html", filter=selected, page=shown, freshness=_freshness())
+    changes = last_changes(_index().directory) if selected.is_empty and shown.number == 1 else []
+    return render("stores.html", filter=selected, page=shown, freshness=_freshness(), changes=changes)
 
 
 @app.get("/instance", response_class=HTMLResponse)
@@ -95,8 +97,12 @@ def instance(
     """One instance with its store partitions and attempts, as HTML."""
     selected = Instance(application, host, state_dir)
     found = instance_page(_index(), selected, name, page)
+    of_application = last_changes(_index().directory, application) if application else []
+    changes = [one for one in of_application if (one.attempt.host, one.attempt.state_dir) == (host, state_dir)]
     status = 200 if found else 404
-    return render("instance.html", status, name=name, instance=selected, page=found, freshness=_freshness())
+    return render(
+        "instance.html", status, name=name, instance=selected, page=found, freshness=_freshness(), changes=changes
+    )
 
 
 @cache

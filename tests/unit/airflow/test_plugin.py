@@ -112,6 +112,21 @@ def test_an_attempt_that_was_refused_because_the_application_runs_is_no_alarm(
     assert "Before that, restored" in text
 
 
+def test_migrations_and_recoveries_are_on_the_page_and_on_that_of_their_directory(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    write(tmp_path, 1, done(attempt(1), entry("by-id", 0)))
+    tried = replace(attempt(2), request_id="migrate_checkpoints/manual__2/migrate.apply/0")
+    write(tmp_path / "orders", 2, failed(tried, code="application-running"), "migrations")
+    where = "/instance?name=orders&application=orders&host=one&state_dir=/s"
+    for path in ("/", where):
+        text = client(path, "viewer").text
+        assert "Fenced (application-running)" in text
+        assert "/dags/migrate_checkpoints/runs/manual__2/tasks/migrate.apply/mapped/0" in text
+    assert "migrate_checkpoints" not in client("/?q=orders", "viewer").text
+    assert "migrate_checkpoints" not in client(where.replace("/s", "/other"), "viewer").text
+
+
 def test_an_instance_has_a_page_with_its_partitions_and_attempts(client: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), *(entry("by-id", number) for number in range(250))))
     write(tmp_path, 2, failed(attempt(2), code="application-running"))
