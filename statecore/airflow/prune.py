@@ -56,13 +56,13 @@ def params(repository: str | None) -> dict[str, Param]:
 
 def planned_collections(values: Mapping[str, Any], log: logging.Logger) -> list[PlannedCollection]:
     """What a run would delete, by application. Raises ``StatecoreError``."""
-    from statecore.repository.application_repository import applications_in
+    from statecore.repository.application_repository import published_in
     from statecore.repository.repository import open_repository
 
     _min_age_ms(values), _bound(values)  # a wrong one is refused before anything is read
     with _credentials(str(values["repository"])):
         repository = open_repository(str(values["repository"]))
-        chosen = values["application_ids"] or applications_in(repository)
+        chosen = values["application_ids"] or published_in(repository)
         found = []
         for application_id in chosen:
             planned = PlannedCollection(application_id=application_id, deleted_blobs=0, deleted_bytes=0)

@@ -22,7 +22,7 @@ from statecore.airflow.ui import failing_applications
 from statecore.errors import Invalid, StatecoreError
 from statecore.metrics import VerificationMetrics
 from statecore.progress import MachineProgress, parse_machine_line
-from statecore.repository.application_repository import applications_in
+from statecore.repository.application_repository import published_in
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import ALL, Subset, VerificationReport, verify_applications
 from statecore.repository.repository import Repository, open_repository
@@ -50,7 +50,7 @@ def verification_requests(params: Mapping[str, Any], known: Collection[str]) -> 
     request = {name: params[name] for name in ("repository", "level", "subset")}
     _subset(request["level"], request["subset"])
     with _credentials(request["repository"], "all applications"):
-        there = applications_in(open_repository(request["repository"]))
+        there = published_in(open_repository(request["repository"]))
     return [{"application_id": name, **request} for name in params.get("application_ids") or there]
 
 

@@ -218,7 +218,7 @@ class S3Blobs(S3Requests, Blobs):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return bool(self._client.get_bucket_versioning(Bucket=self._bucket).get("Status") == "Enabled")
+            return self._client.get_bucket_versioning(Bucket=self._bucket).get("Status") in ("Enabled", "Suspended")
         except (BotoCoreError, ClientError):
             return False
 

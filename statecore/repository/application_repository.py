@@ -78,7 +78,7 @@ class ApplicationRepository:
         found = self.pointers.read(self.names.head)
         if found is None:
             return None
-        document = decoded_head(found.content, self.repository.descriptor.id, self.application_id, self.repair_command)
+        document = decoded_head(found.content, self.repository.descriptor.id, self.application_id, self.rebuild_advice)
         self.names = Layout(self.application_id, document.value.collection, self._hash_in_name)
         return ReadHead(document.value, document.raw, found.version)
 
@@ -127,8 +127,7 @@ class ApplicationRepository:
             f"The head of {self.application_id} in {self.url} is missing, although there are snapshots that it had "
             "named.",
             code="head-missing",
-            action="Rebuild it, then run this again; without --apply the command only shows the plan: "
-            f"{self.repair_command} --apply",
+            action=self.rebuild_advice,
             application_id=self.application_id,
             repository=self.url,
         )
@@ -172,6 +171,21 @@ class ApplicationRepository:
         return self._command("repo", "repair-head")
 
     @property
+    def rebuild_advice(self) -> str:
+        """What an operator does about a head that is missing or damaged."""
+        if self.repository.is_replica:
+            return f"Copy again, which puts the head of its source there: {self._copy_command}"
+        return (
+            "Rebuild it from the manifests, then run this again; without --apply the command only shows the plan: "
+            f"{self.repair_command} --apply"
+        )
+
+    @property
+    def _copy_command(self) -> str:
+        source = self.repository.descriptor.copy_of
+        return shlex.join(["statecore", "repo", "copy", "--repository", source, "--to", self.url])
+
+    @property
     def list_command(self) -> str:
         """The command that lists the snapshots."""
         return self._command("repo", "snapshots")
@@ -180,11 +194,9 @@ class ApplicationRepository:
     def fallback_advice(self) -> str:
         """What an operator can do about a snapshot that cannot be used."""
         if self.repository.is_replica:
-            primary = self.repository.descriptor.copy_of
-            again = shlex.join(["statecore", "repo", "copy", "--repository", primary, "--to", self.url])
             return (
-                f"Take it from the primary, {primary}, meanwhile. Delete the damaged blob here, and copy again, which "
-                f"puts what is missing: {again}"
+                f"Take it from the primary, {self.repository.descriptor.copy_of}, meanwhile. Delete the damaged blob "
+                f"here, and copy again, which puts what is missing: {self._copy_command}"
             )
         return (
             f"List the snapshots ({self.list_command}) and take an older one; where none is intact, publish a new one "
@@ -196,7 +208,9 @@ class ApplicationRepository:
         return shlex.join(["statecore", *words, *where])
 
     def has_lost_head(self) -> bool:
-        """Whether a missing head must have existed: a later manifest proves it, a first one does not."""
+        """Whether a missing head must have existed: a later manifest or any list of garbage proves it."""
+        if next(iter(self.blobs.list(self.names.garbage_lists)), None) is not None:
+            return True
         for blob in self.blobs.list(self.names.manifests):
             try:
                 manifest = MANIFEST.decode(self.blobs.get(blob.name))
@@ -205,6 +219,10 @@ class ApplicationRepository:
             if manifest.generation > 1:
                 return True
         return False
+
+    def is_unpublished(self) -> bool:
+        """Whether no job has published yet."""
+        return self.pointers.read(self.names.head) is None and not self.has_lost_head()
 
     def applications(self) -> list[str]:
         """Ids of the applications that the repository has files of."""
@@ -296,6 +314,13 @@ class ApplicationRepository:
             repository=self.url,
             blob=blob,
         )
+
+
+def published_in(repository: Repository) -> list[str]:
+    """Ids of the applications that have, or had, a head: not those whose first job is running, or was killed."""
+    return [
+        name for name in applications_in(repository) if not ApplicationRepository(repository, name).is_unpublished()
+    ]
 
 
 def applications_in(repository: Repository) -> list[str]:

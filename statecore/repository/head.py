@@ -77,6 +77,11 @@ class Head:
     needs: Needs = NO_NEEDS
 
     @property
+    def order(self) -> tuple[int, int]:
+        """Epoch and generation: of two heads the one with the greater order is the later one."""
+        return self.epoch, self.generation
+
+    @property
     def newest(self) -> SnapshotEntry | None:
         """The newest snapshot; ``None`` where there is none."""
         return self.snapshots[0] if self.snapshots else None
@@ -99,8 +104,8 @@ HEAD = DocumentType(
 )
 
 
-def decoded_head(content: bytes, repository: str, application_id: str, repair: str) -> Document[Head]:
-    """Decode and validate a head."""
+def decoded_head(content: bytes, repository: str, application_id: str, advice: str) -> Document[Head]:
+    """Decode and validate a head; ``advice`` is what an operator does about a damaged one."""
     try:
         found = HEAD.read(content)
     except Invalid as error:
@@ -109,8 +114,7 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
         raise Corrupted(
             f"The head of {application_id} is damaged: {error.what}",
             code="head-damaged",
-            action="Rebuild it from the existing manifests; without --apply the command only shows the plan: "
-            f"{repair} --apply",
+            action=advice,
             application_id=application_id,
         ) from error
     head = found.value
@@ -120,7 +124,7 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
             f"The head of {application_id} is that of {head.application_id} in repository {head.repository_id}, and "
             f"this is repository {repository}.",
             code="head-foreign",
-            action=f"It was copied here, or the repository descriptor was lost and replaced. See: {repair}",
+            action=f"It was copied here, or the repository descriptor was lost and replaced. {advice}",
             application_id=application_id,
             repository_id=repository,
             found_application_id=head.application_id,
@@ -135,6 +139,7 @@ def encoded_head(head: Head, before: Mapping[str, Any] | None) -> bytes:
     document = HEAD.to_json(head)
     if before is not None:
         document |= HEAD.unknown(before)
+        document["keep"] = {**before.get("keep", {}), **document["keep"]}
         entries = {entry["snapshot"]: entry for entry in before.get("snapshots", ())}
         document["snapshots"] = [{**entries.get(entry["snapshot"], {}), **entry} for entry in document["snapshots"]]
     return encode_json(HEAD.sealed(document))

@@ -22,10 +22,12 @@ from statecore.repository.encryption import (
     wrapped,
 )
 from statecore.repository.layout import APPLICATIONS
-from statecore.repository.manifest import OTHER_RELEASE, VERSION
+from statecore.repository.manifest import VERSION
 from statecore.repository.object_store import ObjectStore
 
-KEY_DOCUMENT = DocumentType("encryption key", VERSION, KeyDocument, OTHER_RELEASE, is_open=True, is_sealed=True)
+KEY_DOCUMENT = DocumentType(
+    "encryption key", VERSION, KeyDocument, "Use a newer release of statecore.", is_open=True, is_sealed=True
+)
 
 
 class ReadKeyDocument(NamedTuple):

@@ -74,17 +74,12 @@ def list_application(app_repository: ApplicationRepository) -> ApplicationView:
         return ApplicationView(name, None, error)
     if found is not None:
         return ApplicationView(name, found.head, _trouble_of_newest(app_repository, found.head))
-    if next(iter(app_repository.blobs.list(app_repository.names.manifests)), None) is None:
+    if not app_repository.has_lost_head():
         return ApplicationView(name, None, None)
-    lost = Corrupted(
-        f"The head of {name} in {app_repository.url} is missing although there are manifests.",
-        code="head-missing",
-        action="Rebuild it from them; without --apply the command only shows the plan: "
-        f"{app_repository.repair_command} --apply",
-        repository=app_repository.url,
-        application_id=name,
-    )
-    return ApplicationView(name, None, lost)
+    found = app_repository.read_head()  # the first job may have published meanwhile
+    if found is not None:
+        return ApplicationView(name, found.head, None)
+    return ApplicationView(name, None, app_repository.lost_head_error())
 
 
 def _trouble_of_newest(app_repository: ApplicationRepository, head: Head) -> StatecoreError | None:

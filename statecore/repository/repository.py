@@ -225,6 +225,9 @@ def _recorded_id(object_store: ObjectStore) -> str:
     return next(iter(by_id), "")
 
 
+_OF_A_REPLICA = "If it is a replica, copy to it again instead (statecore repo copy)."
+
+
 def _init(object_store: ObjectStore) -> str:
     return shlex.join(["statecore", "repo", "init", "--repository", object_store.url])
 
@@ -233,7 +236,7 @@ def _missing(object_store: ObjectStore, because: str) -> Corrupted:
     return Corrupted(
         f"The descriptor of the repository at {object_store.url} ({DESCRIPTOR_NAME}) is missing: {because}.",
         code="repository-descriptor-missing",
-        action=f"Restore it, then run this again: {_init(object_store)}",
+        action=f"{_OF_A_REPLICA} Else restore it, then run this again: {_init(object_store)}",
         repository=object_store.url,
     )
 
@@ -267,7 +270,7 @@ def _decoded(object_store: ObjectStore, content: bytes) -> RepositoryDescriptor:
         raise Corrupted(
             f"The descriptor of the repository at {object_store.url} ({DESCRIPTOR_NAME}) is damaged: {error.what}",
             code="repository-descriptor-damaged",
-            action=f"Rebuild it with the id that heads and manifests carry: {_init(object_store)}",
+            action=f"{_OF_A_REPLICA} Else rebuild it with the id that heads and manifests carry: {_init(object_store)}",
             repository=object_store.url,
         ) from error
     found.needs.check_readable(f"The repository at {object_store.url}")

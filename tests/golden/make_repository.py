@@ -19,12 +19,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from statecore.repository.collection import Collector
-from statecore.repository.forget import forget
-from statecore.repository.pins import pin
-
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Retention
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.pins import pin
 from tests.unit.jobs.published import CUT, Shop
 from tests.unit.repository.encrypted import encrypted_url
 

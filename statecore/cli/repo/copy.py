@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             progress=output.progress,
             faults=faults,
         ).run()
-        for name in (applications_in(source) if chosen is None else [chosen])
+        for name in (sorted({*applications_in(source), *applications_in(replica)}) if chosen is None else [chosen])
     ]
     errors = [one.error for one in copied if one.error is not None]
     code = errors[0].exit_code if errors else 0

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Prune, or plan it; the exit code is that of the first application that failed."""
     from statecore.errors import StatecoreError
     from statecore.faults import fault_points_from_environment
-    from statecore.repository.application_repository import ApplicationRepository, applications_in
+    from statecore.repository.application_repository import ApplicationRepository, published_in
     from statecore.repository.maintenance.collection import Collector
     from statecore.repository.maintenance.repack import Repacker
     from statecore.repository.repository import open_repository
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         price = S3_PRICE
     chosen = arguments.application_id
     reports, repacked, failed = [], {}, {}
-    for application_id in applications_in(repository) if chosen is None else [chosen]:
+    for application_id in published_in(repository) if chosen is None else [chosen]:
         application, faults = ApplicationRepository(repository, application_id), fault_points_from_environment()
         collector = Collector(application, min_age_ms=arguments.min_age, progress=output.progress, faults=faults)
         repacker = Repacker(application, max_unused=arguments.max_unused, progress=output.progress, faults=faults)
@@ -133,7 +133,7 @@ def _lines(report: CollectionReport, min_age_ms: int, freed: float | None, repac
     from statecore.repository.maintenance.collection import VERSIONS_STAY
 
     done = report.applied
-    money = "" if freed is None or not report.deleted.blobs else f", {freed:,.2f} USD a month at list price"
+    money = "" if freed is None or not report.deleted.blobs else f", {freed:,.2f} USD a month"
     after = f", to be deleted after {format_duration(min_age_ms)}" if report.listed.blobs else ""
     lines = [
         f"{report.application_id}: {number_of(report.snapshots, 'snapshot')}, which need {_amount(report.needed)}",

@@ -117,6 +117,6 @@ def show(report: VerificationReport, console: Console) -> None:
     if len(report.damaged) > _SHOWN:
         print_line(console, f"{len(report.damaged) - _SHOWN} more; --json names them")
     if report.damaged and report.newest is not None:
-        print_line(console, f"newest snapshot without damage: {report.intact or 'none'}")
+        print_line(console, f"newest snapshot in which no damage was found: {report.intact or 'none'}")
     if report.not_recorded:
         print_line(console, f"not recorded: {report.not_recorded}")

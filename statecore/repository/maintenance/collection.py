@@ -159,7 +159,7 @@ class Collector:
             check_descriptor_unchanged(app_repository.repository)
             head.needs.check_writable(f"The head of {app_repository.application_id}")
         now_ms = self._store_time_ms() if apply else int(self._clock() * 1000)
-        head = self._raised(now_ms) if apply else self._next(head, now_ms)
+        head = self._raised(head, now_ms) if apply else self._next(head, now_ms)
         self._progress.phase("read snapshots", len(head.snapshots), "snapshots")
         reachable = NameSet(reachable_names(app_repository, head, self._progress.advance))
         self._progress.done()
@@ -262,11 +262,12 @@ class Collector:
             return head
         return replace(head, generation=head.generation + 1, collection=head.collection + 1, collection_began_ms=now_ms)
 
-    def _raised(self, now_ms: int) -> Head:
+    def _raised(self, head: Head, now_ms: int) -> Head:
         """Raise the collection number, if it is time; the head that has it."""
-        head = self._app_repository.change_head(lambda head: self._next(head, now_ms), "nothing was deleted")
-        self._faults.reach("collection.after-head")
-        return head
+        raised = self._app_repository.change_head(lambda now: self._next(now, now_ms), "nothing was deleted")
+        if raised.collection != head.collection:
+            self._faults.reach("collection.after-head")
+        return raised
 
     def _list(
         self,

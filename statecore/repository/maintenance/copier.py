@@ -107,6 +107,8 @@ class Copier:
             read = self._source_head()
             for _ in range(_TRIES):
                 if read is None:
+                    if self._target.pointers.read(self._names.head) is not None:
+                        raise self._source.lost_head_error()
                     return CopiedApplication(name, CopyOutcome.EMPTY)
                 try:
                     done = self._copy(read)
@@ -118,7 +120,7 @@ class Copier:
                     if done is not None:
                         return done
                     before, read = read, self._source_head()
-                    if read is not None and _order(read.head) <= _order(before.head):
+                    if read is not None and read.head.order <= before.head.order:
                         raise self._diverged(read.head)
         except (Corrupted, Invalid) as error:
             return CopiedApplication(name, CopyOutcome.FAILED, error=error)
@@ -269,13 +271,38 @@ class Copier:
                 continue  # it was damaged on its way
             if found is not None and found.content == read.pointer.content:
                 return CopyOutcome.CURRENT
-            if now is not None and _order(now) >= _order(head):
+            if now is not None and now.order >= head.order:
                 return None
+            if now is not None and self._is_of_other_branch(head, now):
+                raise self._diverged(head)
             check_descriptor_unchanged(self._target.repository)  # after the head was read: see promotion
             version = None if found is None else found.version
             if self._target.pointers.swap(self._names.head, read.pointer.content, version) is not None:
                 return CopyOutcome.COPIED
         raise _contended(self._target, "by other copies")
+
+    def _is_of_other_branch(self, head: Head, now: Head) -> bool:
+        """Whether a later head of the source does not go on with the replica's.
+
+        A head only loses entries, so what the source's names of the time of the replica's is named by that, too. A
+        repair may name more, in a new epoch; then the source has at least the manifest of the replica's newest one.
+        """
+        if head.epoch != now.epoch:
+            newest = now.newest
+            return (
+                newest is not None and head.entry(newest.snapshot) is None and not self._has_manifest(newest.snapshot)
+            )
+        named = {entry.snapshot for entry in now.snapshots}
+        new = [entry for entry in head.snapshots if entry.snapshot not in named]
+        manifests = (self._source.manifest(entry).value for entry in new)
+        return any((one.epoch, one.generation) <= now.order for one in manifests)
+
+    def _has_manifest(self, snapshot: str) -> bool:
+        try:
+            self._source.blobs.head(self._names.manifest(snapshot))
+        except NotFound:
+            return False
+        return True
 
     def _head_of_target(self, found: PointerValue) -> Head | None:
         try:
@@ -310,12 +337,8 @@ class Copier:
 def _decoded(app_repository: ApplicationRepository, found: PointerValue) -> Head:
     repository_id = app_repository.repository.descriptor.id
     return decoded_head(
-        found.content, repository_id, app_repository.application_id, app_repository.repair_command
+        found.content, repository_id, app_repository.application_id, app_repository.rebuild_advice
     ).value
-
-
-def _order(head: Head) -> tuple[int, int]:
-    return head.epoch, head.generation
 
 
 def _amount(sizes: Sequence[int]) -> Amount:

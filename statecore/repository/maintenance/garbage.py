@@ -120,13 +120,14 @@ class GarbageRule:
 
 
 def unnamed_manifests(app_repository: ApplicationRepository, head: Head) -> dict[str, tuple[int, int]]:
-    """Epoch and generation of the readable manifests that a head does not name, by blob."""
+    """Epoch and generation of the readable manifests of an application that a head does not name, by blob."""
     named = {app_repository.names.manifest(entry.snapshot) for entry in head.snapshots}
     names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests) if blob.name not in named]
 
     def order(name: str) -> tuple[int, int] | None:
         try:
             manifest = MANIFEST.decode(app_repository.blobs.get(name))
+            app_repository.check_own(manifest)
         except (Invalid, NotFound):
             return None
         return manifest.epoch, manifest.generation

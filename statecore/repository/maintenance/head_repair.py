@@ -116,7 +116,7 @@ def plan_repair(
             pointed.content,
             app_repository.repository.descriptor.id,
             app_repository.application_id,
-            app_repository.repair_command,
+            app_repository.rebuild_advice,
         )
     except (Corrupted, Invalid) as error:
         if error.code == UNSUPPORTED:

@@ -53,6 +53,13 @@ def plan_rotation(url: str, new_key: UserKey) -> KeyRotation:
     if old is None:
         open_repository(url)  # says that there is none, or that it is encrypted and the URL has no key
         raise not_encrypted(url)
+    if old.user_key.reference == new_key.reference:
+        raise Invalid(
+            f"The old and the new key are the same: {new_key.reference}. Nothing was changed.",
+            code="encryption-key-invalid",
+            action="Give the reference of another key; of two files keep both until the rotation is done.",
+            repository=url,
+        )
     try:
         repository = open_repository(url)
     except Invalid as error:

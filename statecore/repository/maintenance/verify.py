@@ -316,10 +316,9 @@ class Verifier:
         """The error of a document; one of another release says itself what to do."""
         if isinstance(error, Invalid):
             return error
-        is_replica = self._app_repository.repository.is_replica
         action = (
             self._app_repository.fallback_advice
-            if is_replica
+            if self._app_repository.repository.is_replica
             else (
                 "Let the head leave out the snapshots that cannot be read; without --apply the command only shows the "
                 f"plan: {self._app_repository.repair_command} --apply"
@@ -353,7 +352,8 @@ class Verifier:
         verified = []
         for level in self._level.included:
             part, parts = (report.part, report.parts) if level is Level.BYTES else (1, 1)
-            damaged = sum(one.level in level.included for one in report.damaged)
+            of_part = Subset(part, parts)
+            damaged = sum(one.level in level.included and of_part.has(one.blob) for one in report.damaged)
             verified.append(VerifiedPart(level.value, part, parts, report.began_ms, report.newest, damaged))
         try:
             report.record = record_verified(self._app_repository, verified)

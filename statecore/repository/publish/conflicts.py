@@ -88,7 +88,11 @@ class Conflicts:
             raise (
                 self._app_repository.lost_head_error()
                 if current.head is None
-                else self._fenced("the head has gone back", reason="head-reverted")
+                else self._fenced(
+                    f"the head has gone back; a job that publishes now makes a second branch. Rebuild it first: "
+                    f"{self._app_repository.repair_command} --apply",
+                    reason="head-reverted",
+                )
             )
         if current.epoch != self._begun.epoch:
             raise self._fenced(

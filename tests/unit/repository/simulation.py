@@ -540,8 +540,9 @@ class Simulation:
             checks_blobs_hourly=True,
         )
 
-    def _swapped(self, _: str, content: bytes) -> None:
-        self._oracle.swapped(content)
+    def _swapped(self, name: str, content: bytes) -> None:
+        if name == self._quiet.names.head:
+            self._oracle.swapped(content)
 
     def _deleted(self, name: str) -> None:
         self._oracle.deleted(name)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from statecore.repository.collection import Collector
 
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.listing import list_snapshots
+from statecore.repository.maintenance.collection import Collector
 from tests.golden.make_repository import ENCRYPTED, KEY, PLAIN, archive, contents_file, contents_of
 from tests.harness.second_reader import read_repository
 from tests.unit.repository.encrypted import encrypted_url

@@ -62,7 +62,7 @@ def test_every_flipped_bit_is_found() -> None:
     for damaged in all_flips(document):
         with pytest.raises((Corrupted, Invalid)) as caught:
             decoded_head(damaged, "r1", "orders", REPAIR)
-        assert caught.value.action.endswith(f": {REPAIR} --apply") or isinstance(caught.value, Invalid)
+        assert caught.value.action == REPAIR or isinstance(caught.value, Invalid)
         if isinstance(caught.value, Invalid):  # then it is the version that was hit
             assert "version" in caught.value.what
 

@@ -188,6 +188,43 @@ def test_a_source_that_went_on_after_it_was_set_back_has_diverged(
     assert head_of(replica) == newer
 
 
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_a_branch_that_has_overtaken_the_replica_does_not_replace_it(
+    orders: Snapshots, replica: Snapshots, first: None, *, is_rebuilt: bool
+) -> None:
+    """The source was set back to yesterday, with all its blobs, and has gone on; a repair begins a new epoch."""
+    pointers, blobs = dict(orders.storage.pointers), dict(orders.storage.blobs)
+    orders.publish("second", MORE)
+    copy(orders, replica)
+    newer = head_of(replica)
+    orders.storage.pointers.clear()
+    orders.storage.pointers.update(pointers)
+    orders.storage.blobs.clear()
+    orders.storage.blobs.update(blobs)
+    if is_rebuilt:
+        orders.storage.pointers.pop(orders.app_repository.names.head)
+        apply_repair(orders.app_repository, plan_repair(orders.app_repository))
+    for end in (100, 200, 300):
+        orders.publish(f"to {end}", {"0_0": {"left": end}})
+    error = copy(orders, replica).error
+    assert error is not None
+    assert error.code == "replica-diverged"
+    assert head_of(replica) == newer
+    replica.fetched()
+
+
+def test_a_source_without_any_file_of_an_application_is_no_empty_one(
+    orders: Snapshots, replica: Snapshots, first: None
+) -> None:
+    copy(orders, replica)
+    orders.storage.pointers.clear()
+    orders.storage.blobs.clear()
+    error = copy(orders, replica).error
+    assert error is not None
+    assert error.code == "head-missing"
+    assert head_of(replica) is not None
+
+
 def test_a_slower_copy_does_not_set_the_replica_back(orders: Snapshots, replica: Snapshots, first: None) -> None:
     def newer() -> None:
         orders.publish("second", MORE)
@@ -343,7 +380,8 @@ def test_what_the_source_may_name_again_stays_in_the_replica(
             collect(orders, clock, faults=InjectedFault("collection.after-head"))
     assert copy(orders, replica).listed.blobs == 0
     collect(replica, clock)
-    del orders.storage.pointers[orders.app_repository.names.head]
+    for name in (orders.app_repository.names.head, orders.app_repository.names.retention):
+        del orders.storage.pointers[name]
     delete_all = SimulatedBlobs.delete_all
 
     def late(blobs: SimulatedBlobs, names: list[str]) -> None:
