@@ -30,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from statecore.errors import StatecoreError
     from statecore.faults import fault_points_from_environment
     from statecore.repository.application_repository import ApplicationRepository, applications_in
-    from statecore.repository.maintenance.copier import Copier
+    from statecore.repository.maintenance.copier import CopiedApplication, Copier, CopyOutcome
     from statecore.repository.object_store import object_store_of
     from statecore.repository.repository import create_replica, open_repository
 
@@ -45,13 +46,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     replica, is_new, _ = create_replica(object_store_of(arguments.to), source)
     output.progress.done("" if is_new else "it is a replica already")
     faults.reach("copy.after-descriptor")
+
+    def copy(name: str) -> CopiedApplication:
+        applications = ApplicationRepository(source, name), ApplicationRepository(replica, name)
+        try:
+            return Copier(*applications, progress=output.progress, faults=faults).run()
+        except StatecoreError as error:
+            output.progress.done("failed")
+            return CopiedApplication(name, CopyOutcome.FAILED, error=error)
+
     copied = [
-        Copier(
-            ApplicationRepository(source, name),
-            ApplicationRepository(replica, name),
-            progress=output.progress,
-            faults=faults,
-        ).run()
+        copy(name)
         for name in (sorted({*applications_in(source), *applications_in(replica)}) if chosen is None else [chosen])
     ]
     errors = [one.error for one in copied if one.error is not None]

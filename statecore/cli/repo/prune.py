@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             reports.append(collector.run() if arguments.apply else collector.plan())
             repacked[application_id] = repacker.run() if arguments.apply else repacker.plan()
         except StatecoreError as error:
-            if chosen is not None:
+            if chosen is not None and not reports:
                 raise
             output.progress.done("failed")
             failed[application_id] = error

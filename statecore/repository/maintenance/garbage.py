@@ -30,6 +30,7 @@ from statecore.objectstore.base import Blob
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head
+from statecore.repository.incoming_file import file_errors
 from statecore.repository.layout import is_collected
 from statecore.repository.manifest import MANIFEST, OTHER_RELEASE, VERSION, Manifest, TaskManifestReference
 
@@ -168,7 +169,7 @@ def write_list(
         head.collection,
     )
     path, digest, stream = directory / "garbage", sha256(), zlib.compressobj(_LEVEL)
-    with path.open("wb") as file:
+    with file_errors(path, keeps=False), path.open("wb") as file:
         for line in chain([GARBAGE_LIST.to_json(header)], ([blob.name, blob.size] for blob in garbage)):
             content = stream.compress(compact(line) + b"\n")
             digest.update(content)
@@ -220,7 +221,7 @@ def garbage_headers(app_repository: ApplicationRepository) -> list[GarbageList]:
 
 def _read_list(app_repository: ApplicationRepository, blob: Blob, path: Path) -> ListedGarbage:
     digest = sha256()
-    with path.open("wb") as file:
+    with file_errors(path, keeps=False), path.open("wb") as file:
         for start in range(0, blob.size, _READ_BYTES):
             content = app_repository.blobs.get(blob.name, start, start + _READ_BYTES)
             digest.update(content)

@@ -93,6 +93,7 @@ def test_a_head_that_was_copied_from_elsewhere_is_refused(repository: str, appli
 def test_unknown_fields_of_the_head_are_kept() -> None:
     before: dict[str, Any] = HEAD.to_json(HEAD_OF_TWO)
     before |= {"retention": {"days": 30}, "lease": None}
+    before["keep"]["last_of_a_tag"] = 3
     before["snapshots"][0]["pinned_by"] = "somebody"
     after = replace(HEAD_OF_TWO, generation=3, snapshots=(entry("s3"), *HEAD_OF_TWO.snapshots))
     document = encoded_head(after, HEAD.sealed(before))
@@ -100,6 +101,7 @@ def test_unknown_fields_of_the_head_are_kept() -> None:
     assert read.value == after
     assert (read.raw["retention"], read.raw["lease"]) == ({"days": 30}, None)
     assert [one.get("pinned_by") for one in read.raw["snapshots"]] == [None, "somebody", None]
+    assert read.raw["keep"] == before["keep"]
     # What is not known is under the seal, too.
     with pytest.raises(Corrupted, match="SHA-256 differs"):
         decoded_head(document.replace(b'"days": 30', b'"days": 31'), "r1", "orders", REPAIR)

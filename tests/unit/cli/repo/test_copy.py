@@ -137,6 +137,19 @@ def test_a_damaged_application_is_left_out_and_the_others_are_copied(
     assert len(fetched(ApplicationRepository.open(target, "orders"))) == 1
 
 
+def test_an_application_whose_files_are_gone_from_the_source_fails_and_stays_in_the_replica(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, target = (tmp_path / "first").as_uri(), (tmp_path / "last").as_uri()
+    for name in ("orders", "payments"):
+        publish(source, tmp_path, 10, name=name)
+    copy(capfd, source, target)
+    shutil.rmtree(tmp_path / "first/apps/orders")
+    done = copy(capfd, source, target, code=12)
+    assert (done["orders"]["error"]["code"], done["payments"]["outcome"]) == ("head-missing", "current")
+    assert fetched(ApplicationRepository.open(target, "orders"))
+
+
 def test_what_is_damaged_in_a_replica_is_deleted_there_and_copied_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -155,6 +155,16 @@ def lock(client: Any, bucket: str) -> None:
     )
 
 
+def test_an_application_without_a_snapshot_yet_is_no_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its first job is running, or was killed."""
+    url = (tmp_path / "repository").as_uri()
+    orders, payments = Publishing(url, tmp_path), Publishing(url, tmp_path, "payments")
+    orders.publish(10)
+    payments.app_repository.check_writable()
+    payments.app_repository.blobs.put_if_absent(payments.app_repository.names.pack("ab" * 32), b"uploaded")
+    assert prune(capfd, url, "--apply").keys() == {"orders"}
+
+
 def test_one_application_that_fails_keeps_no_other_from_being_collected(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

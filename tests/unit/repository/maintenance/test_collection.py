@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -16,6 +17,7 @@ from statecore.repository.layout import collection_of
 from statecore.repository.maintenance.collection import CollectionReport, Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
+from statecore.repository.manifest import MANIFEST
 from tests.harness.raising import raises
 from tests.unit.repository.snapshots import APPLICATION, BOTH, Clock, Snapshots
 
@@ -276,3 +278,24 @@ def test_a_full_disk_is_freed_although_it_has_no_room_for_a_new_head(
     assert (done.deleted, done.collection) == (listed.listed, listed.collection + 1)
     monkeypatch.undo()
     orders.fetched()
+
+
+def test_a_manifest_of_another_application_is_not_evidence_of_a_later_head(orders: Snapshots, clock: Clock) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    app_repository = orders.app_repository
+    foreign = replace(orders.newest, application_id="payments", snapshot="foreign", generation=900)
+    app_repository.blobs.put_if_absent(app_repository.names.manifest("foreign"), MANIFEST.encode(foreign))
+    assert collect(orders, clock).applied
+
+
+def test_a_list_of_garbage_proves_a_head_that_was_lost(orders: Snapshots, clock: Clock) -> None:
+    """Its collection number would be given again by a first publication, and with it names that were deleted."""
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.publish("second", BOTH, drops_other_tasks=True)
+    forget(orders.app_repository, LAST)
+    collect(orders, clock)
+    names = orders.app_repository.names
+    assert list(orders.app_repository.blobs.list(names.garbage_lists))
+    del orders.storage.pointers[names.head]
+    with raises(Corrupted, "head-missing"):
+        orders.begin("third")

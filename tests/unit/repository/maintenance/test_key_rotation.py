@@ -120,6 +120,15 @@ def test_an_init_that_a_rotation_overtakes_does_not_bring_the_old_key_back(
     check_rotated(root)
 
 
+def test_the_same_key_is_no_new_one(orders: Publishing, root: Path) -> None:
+    """Else an operator would take the only key for the old one."""
+    before, key = stored_files(root), orders.app_repository.repository.object_store.key
+    assert key is not None
+    with raises(Invalid, "encryption-key-invalid"):
+        plan_rotation(orders.app_repository.url, key.user_key)
+    assert stored_files(root) == before
+
+
 @pytest.mark.parametrize("wrong", ["old", "new", "both"])
 def test_a_key_that_cannot_be_used_changes_nothing(
     orders: Publishing, root: Path, new_key: UserKey, wrong: str

@@ -235,6 +235,14 @@ def test_a_rotation_reads_everything_in_as_many_runs(world: World, parts: int) -
     assert sum(len(world.verify(Level.BYTES, Subset(None, parts)).damaged) for _ in range(parts)) == 1
 
 
+def test_damage_counts_once_in_all_parts_together(world: World) -> None:
+    world.remove("large.sst")
+    world.flip("run")
+    for _ in range(7):
+        world.verify(Level.BYTES, Subset(None, 7))
+    assert read_record(world.application).known[Level.BYTES][1] == 2
+
+
 def test_a_run_records_each_level_that_it_includes(world: World) -> None:
     world.remove("large.sst")
     world.flip("run")
