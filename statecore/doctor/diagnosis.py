@@ -223,10 +223,13 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
     by_task: dict[str, list[StoreView]] = {}
     for store in reading.stores:
         by_task.setdefault(store.task, []).append(store)
+    wiped = {
+        store.task for store in reading.stores if store.logged and context.is_wiped(store, reading.tasks[store.task])
+    }
     of_stores = [
         [copy]
         if (copy := _backup(store, by_task[store.task]))
-        else _of_store(store, reading.tasks[store.task], context)
+        else _of_store(store, reading.tasks[store.task], context, is_wiped=store.task in wiped)
         for store in reading.stores
     ]
     store_counts = Counter(place.task for place in reading.places)
@@ -285,13 +288,13 @@ def _backup(store: StoreView, of_task: Sequence[StoreView]) -> Finding | None:
     return Finding("store-undeclared", what, Severity.NOTE, store.task, store.store)
 
 
-def _of_store(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+def _of_store(store: StoreView, task: TaskView, context: CheckContext, *, is_wiped: bool) -> list[Finding]:
     if store.kind is StoreKind.CUSTOM:
         return check_custom_store(store, task, context)
     return [
         *check_kind(store),
         *check_damage(store, task, context),
-        *check_grace_buffer(store),
+        *check_grace_buffer(store, is_wiped=is_wiped),
         *check_segments(store, task, context),
         *check_families(store),
         *check_releases(store, task, context),

@@ -183,11 +183,12 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "checkpoint-behind",
-            warning,
+            loss,
             ".checkpoint says a smaller offset than the store",
-            "The file wins: the records between the two offsets are restored again.",
-            "Move the file aside.",
-            (Repair.MOVE_ASIDE,),
+            "The file wins: the records between the two offsets are restored again. In the buffer of a join with a "
+            "grace period they then have keys under which the join never finds them, which is a loss.",
+            "Move the file aside; rebuild a grace buffer whose own file it is.",
+            (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
         FindingKind(
             "checkpoint-ahead",
@@ -404,10 +405,11 @@ def _kinds() -> tuple[FindingKind, ...]:
         FindingKind(
             "grace-buffer-miskeyed",
             loss,
-            "Kafka Streams restored a grace buffer wrongly",
+            "Kafka Streams restored a grace buffer wrongly, or will",
             "Kafka Streams gives every row of the buffer of a join with a grace period (withGracePeriod) a wrong key "
             "when it restores it, and finds none of them again: the join silently never emits these records. "
-            "Later records may be joined without waiting for the grace period.",
+            "Later records may be joined without waiting for the grace period. It restores the buffer wherever it "
+            "wipes its task.",
             "Rebuild the store: its changelog has these records, and the join emits them after that.",
             (Repair.REBUILD,),
         ),

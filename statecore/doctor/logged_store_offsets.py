@@ -58,6 +58,7 @@ class LoggedStoreOffsets:
         readable: whether all of them could be read correctly.
         segments_agree: whether all databases have these offsets, and no file overrules them.
         segmentation: how its rows are divided by time; ``None`` if that is not declared, or they are not.
+        transactional: whether 4.4 last wrote it with transactional stores: its rows are those at its offset.
     """
 
     task: str
@@ -75,6 +76,7 @@ class LoggedStoreOffsets:
     own_segments_agree: bool = True
     changelogs: frozenset[str] = frozenset()
     segmentation: Segmentation | None = None
+    transactional: bool = False
 
     @property
     def without_file(self) -> LoggedStoreOffsets | None:
@@ -142,9 +144,15 @@ def _store(
     overruled = offsets != own and bool(view.keeps_offsets_inside) and view.kind.manages_offsets
     in_use = inspection.holder is not None or view.holder is not None
 
+    number = TaskId.parse(view.task).partition
+
     def read_at_start(found: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        is_all = view.task != GLOBAL or not declared
-        return {partition: offset for partition, offset in found.items() if is_all or partition.topic == declared}
+        """Without the offsets that Kafka Streams does not look for, as those of a former changelog."""
+        of_topic = {partition: offset for partition, offset in found.items() if partition.topic == declared}
+        if view.task == GLOBAL:
+            return of_topic if declared else dict(found)
+        found = of_topic or found
+        return {part: offset for part, offset in found.items() if part.partition == number} or dict(found)
 
     return LoggedStoreOffsets(
         view.task,
@@ -166,6 +174,7 @@ def _store(
         segmentation=None
         if declaration is None or view.kind not in WINDOWED_KINDS
         else segmentation_of(replace(declaration, kind=view.kind)),
+        transactional=view.transactional,
     )
 
 

@@ -207,14 +207,16 @@ class StoreLogs:
         """Compare some rows with a topic that others write.
 
         A row need not have the bytes of its record: the application may serialize otherwise, or process the records. So
-        differences are no finding, and are told only if other rows are equal.
+        differences are no finding, and are told only if other rows are equal, or if there is no row at all.
         """
         following, start = store.known[partition], log.log_start
         if following <= start or self._why_not(store, following, log):
             return
         newest = newest_records(self.reader, partition, start, following, self.limits)
         shown = {} if newest is None else _compare_store(store, newest)
-        different = differing(shown) if Comparison.EQUAL in shown.values() else []
+        live = [] if newest is None else [one for one in newest.records if one.value is not None]
+        is_empty = bool(live) and not has_rows(store.kind, store.databases)
+        different = differing(shown) if is_empty or Comparison.EQUAL in shown.values() else []
         later = self._later(partition, following, log, different) if different else None
         if any(later is None or key not in later.keys for key in different):
             self._note_undecided(
@@ -246,9 +248,9 @@ class StoreLogs:
             return "it cannot be read"
         if not store.segments_agree:
             return "its segments, or a file, say other offsets"
-        if store.closed is None:
+        if store.closed is None and not store.transactional:
             return "Kafka Streams 4.2 and older do not record whether it was closed"
-        if not store.closed:
+        if store.closed is False and not store.transactional:
             return "it was not closed, and rows may be ahead of its offset"
         if store.kind is StoreKind.UNKNOWN:
             return "its kind is not known"

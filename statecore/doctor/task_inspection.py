@@ -101,7 +101,7 @@ def inspect_beside_tasks(directory: StateDirectory) -> TaskView:
     foreign, wrong_types = [], {}
     for entry in sorted(os.scandir(directory.path), key=lambda one: one.name):
         if TaskId.match(entry.name) is not None:
-            if not entry.is_dir():
+            if not Path(entry.path).is_dir():  # an entry raises for a link to itself
                 wrong_types[entry.name] = type_of(Path(entry.path))
         elif entry.name not in known | named and not entry.name.startswith("__"):
             foreign.append(entry.name)
@@ -115,7 +115,7 @@ def inspect_beside_tasks(directory: StateDirectory) -> TaskView:
 def _files_in(path: Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if not entry.is_dir())
+            return sorted(entry.name for entry in entries if not Path(entry.path).is_dir())
     except OSError:
         return []
 

@@ -272,7 +272,7 @@ def directories_in(path: Path) -> list[Path]:
     """The directories in a directory, by name; none if it does not exist. Raises ``Invalid`` without read access."""
     try:
         with os.scandir(path) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+            return sorted(Path(entry.path) for entry in entries if Path(entry.path).is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

@@ -9,6 +9,7 @@ from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.errors import Corrupted, Invalid
+from statecore.formats.kinds import StoreKind
 from statecore.statedir.manifest_check import why_flush_lost
 from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY
 from statecore.words import number_of, shortened_list
@@ -160,10 +161,20 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
-def check_grace_buffer(store: StoreView) -> list[Finding]:
-    """Rows with the wrong keys of a restore by Kafka Streams, which it never finds again."""
+def check_grace_buffer(store: StoreView, *, is_wiped: bool) -> list[Finding]:
+    """Rows with the wrong keys of a restore by Kafka Streams, which it never finds again.
+
+    ``is_wiped`` says whether the next start wipes the task, which restores the buffer.
+    """
     if not store.miskeyed:
-        return []
+        if not is_wiped or store.kind is not StoreKind.GRACE_BUFFER or not store.rows or store.in_use:
+            return []
+        what = (
+            "is restored at the next start, which wipes its task for another finding: Kafka Streams then mis-keys its "
+            f"{number_of(store.rows, 'row')}, and the join never emits these records"
+        )
+        code = "grace-buffer-miskeyed"
+        return [store_finding(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
     what = (
         f"has {number_of(store.miskeyed, 'row')} at least that Kafka Streams mis-keyed when it restored the store: the "
         "join never emits these records, and later ones may not wait for the grace period"

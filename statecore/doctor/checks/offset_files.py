@@ -11,6 +11,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
+from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.task_id import TaskId
@@ -149,6 +150,7 @@ def _conflicting_offsets(
             continue
         ahead = in_store is None or in_file > in_store
         is_own_left = name == CHECKPOINT_FILE and (store.kind.manages_offsets or partition in store.outside)
+        is_miskeyed = not ahead and store.kind is StoreKind.GRACE_BUFFER
         its = "none, and no row" if in_store is None else str(in_store)
         what = (
             f"{task.task}/{name} overrules the offsets in that directory's stores at the next start: it says "
@@ -157,16 +159,17 @@ def _conflicting_offsets(
                 "the records between them are never restored"
                 if ahead
                 else "the records between them are restored again"
+                + (", with keys under which the join never finds them" if is_miskeyed else "")
             )
         )
         found.append(
             store_finding(
                 store,
                 "checkpoint-ahead" if ahead else "checkpoint-behind",
-                Severity.LOSS if ahead else Severity.WARNING,
+                Severity.LOSS if ahead or is_miskeyed else Severity.WARNING,
                 what,
                 partition=partition,
-                repair=Repair.MOVE_ASIDE if is_own_left else Repair.REBUILD if ahead else None,
+                repair=Repair.MOVE_ASIDE if is_own_left else Repair.REBUILD if ahead or is_miskeyed else None,
                 file=name,
                 file_says=in_file,
                 store_says=in_store,

@@ -38,6 +38,8 @@ def _missing(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
         return []
     severity = context.severity_without_offset(Severity.LOSS if store.rows else Severity.WARNING)
     if not store.databases:
+        if store.declared is None and context.spec is not None:
+            return []  # Kafka Streams opens the declared stores; another tool has put this there (store-undeclared)
         what = "is a directory without a database"
         return (
             [] if store.segmented else [store_finding(store, "offset-missing", severity, what, repair=Repair.REBUILD)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.harness.damage_cases import BUFFER, BUFFER_TASK
 from tests.harness.damage_functions import PLAIN, write_checkpoint
 from tests.harness.filesystems import refusing
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
-from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, diagnose, plain, window
+from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, LOSS, diagnose, plain, window
 from tests.unit.doctor.golden import examined, worse
 
 NEWEST = golden_names(moment="clean", release=NEWEST_RELEASE)
@@ -91,6 +92,22 @@ def test_the_file_that_a_start_reads_is_compared_with_a_grace_buffer(tmp_path, o
     assert [(one.code, one.evidence["file"]) for one in found] == ([(code, file)] if code else [])
     repairs = {CHECKPOINT_FILE: Repair.MOVE_ASIDE, f".checkpoint_{BUFFER}": Repair.REBUILD}
     assert [one.repair for one in found] == ([repairs[file]] if code else [])
+    assert {one.severity for one in found} <= {LOSS}, "what is restored again has keys that the join never finds"
+
+
+@pytest.mark.parametrize(
+    ("target", "is_found"),
+    [(".checkpoint", True), ("0_1", True), (BUFFER, True), (".position", False), ("rocksdb/strange", False)],
+)
+def test_a_link_to_itself_does_not_end_the_inspection(tmp_path, target, is_found):
+    application = unpacked(NEWEST[0], tmp_path)
+    link = application / target if target == "0_1" else application / BUFFER_TASK / target
+    if link.is_dir():
+        shutil.rmtree(link)
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(link.name)
+    assert bool(examined(application, NEWEST[0]).findings) == is_found
 
 
 def test_a_store_whose_directory_is_where_another_ones_position_file_would_be(tmp_path):
