@@ -11,6 +11,7 @@ from airflow.sdk import Param
 from statecore.airflow.credentials import aws_environment, environment
 from statecore.airflow.failures import describe
 from statecore.airflow.form import repository_params
+from statecore.airflow.requests import check_known
 from statecore.airflow.settings import Settings
 from statecore.errors import Invalid, StatecoreError
 from statecore.spec.units import DURATION_EXPECTED, parse_duration, parse_size
@@ -59,6 +60,7 @@ def planned_collections(values: Mapping[str, Any], log: logging.Logger) -> list[
     from statecore.repository.application_repository import published_in
     from statecore.repository.repository import open_repository
 
+    check_known(values, params(None))
     _min_age_ms(values), _bound(values)  # a wrong one is refused before anything is read
     with _credentials(str(values["repository"])):
         repository = open_repository(str(values["repository"]))
@@ -101,8 +103,13 @@ def log_report(report: CollectionReport, log: logging.Logger) -> None:
     """Tell the operator what was deleted, or would be."""
     from statecore.repository.maintenance.collection import VERSIONS_STAY
 
-    amounts = ((report.deleted, "deleted"), (report.listed, "listed"), (report.waiting, "listed before"))
-    text = ", ".join(f"{what} {number_of(one.blobs, 'blob')} of {format_bytes(one.bytes)}" for one, what in amounts)
+    would = "" if report.applied else "would be "
+    amounts = (
+        (report.deleted, f"{would}deleted"),
+        (report.listed, f"{would}listed"),
+        (report.waiting, "listed before"),
+    )
+    text = ", ".join(f"{number_of(one.blobs, 'blob')} of {format_bytes(one.bytes)} {what}" for one, what in amounts)
     log.info("%s%s: %s", report.application_id, "" if report.applied else " (plan)", text)
     if report.keeps_versions:
         log.warning("%s: %s", report.application_id, VERSIONS_STAY)

@@ -137,14 +137,7 @@ def check_names(
 ) -> None:
     """Refuse unknown parameters: Airflow accepts any, and a misspelt ``stores`` would mean all stores."""
     settings = {field.name for field in fields(SparkSettings)} - {"conf"}
-    known = {of, "spark_conf", *settings, *form_names(request, without), *others}
-    if unknown := sorted(set(params) - known):
-        raise Invalid(
-            " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),
-            code="parameter-unknown",
-            action=f"Correct the name in the run's conf; nothing was changed. It has: {', '.join(sorted(known))}.",
-            parameters=unknown,
-        )
+    check_known(params, {of, "spark_conf", *settings, *form_names(request, without), *others})
 
 
 def check_paths(request: Mapping[str, Any]) -> None:
@@ -230,4 +223,15 @@ def _check_found(stores: list[str], entries: list[dict[str, Any]]) -> None:
             code="store-not-declared",
             action="Correct the parameter stores, or leave it empty for all stores.",
             stores=missing,
+        )
+
+
+def check_known(params: Collection[str], known: Collection[str]) -> None:
+    """Refuse parameters that a Dag does not have: a misspelt one would count as left out. Raises ``Invalid``."""
+    if unknown := sorted(set(params) - set(known)):
+        raise Invalid(
+            " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),
+            code="parameter-unknown",
+            action=f"Correct the name in the run's conf; nothing was changed. It has: {', '.join(sorted(known))}.",
+            parameters=unknown,
         )

@@ -17,6 +17,7 @@ from statecore.airflow.credentials import aws_environment, environment
 from statecore.airflow.failures import refused
 from statecore.airflow.job_progress import ProgressRecorder
 from statecore.airflow.reports import request_id_of
+from statecore.airflow.requests import check_known
 from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
 from statecore.errors import Invalid, StatecoreError
@@ -26,7 +27,6 @@ from statecore.repository.application_repository import published_in
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import ALL, Subset, VerificationReport, verify_applications
 from statecore.repository.repository import Repository, open_repository
-from statecore.spec.tree import suggestion
 from statecore.telemetry import metrics_from_environment
 
 if TYPE_CHECKING:
@@ -40,13 +40,7 @@ def verification_requests(params: Mapping[str, Any], known: Collection[str]) -> 
         Invalid: a parameter is unknown, or the subset is malformed.
         NotFound, Corrupted, Retryable: the repository cannot be used.
     """
-    if unknown := sorted(set(params) - set(known)):
-        raise Invalid(
-            " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),
-            code="parameter-unknown",
-            action=f"Correct the name in the run's conf. It has: {', '.join(sorted(known))}.",
-            parameters=unknown,
-        )
+    check_known(params, known)
     request = {name: params[name] for name in ("repository", "level", "subset")}
     _subset(request["level"], request["subset"])
     with _credentials(request["repository"], "all applications"):

@@ -83,6 +83,7 @@ def _open(object_store: ObjectStore) -> Repository:
     one = next(recorded_ids(object_store.blobs, object_store.pointers), None)
     if one is not None:
         raise _missing(object_store, f"{one.name} is of the repository {one.repository_id}")
+    _refuse_unreadable(object_store)
     raise NotFound(
         f"There is no repository at {object_store.url}.",
         code="repository-not-found",
@@ -222,7 +223,27 @@ def _recorded_id(object_store: ObjectStore) -> str:
             repository=object_store.url,
             repository_ids=sorted(by_id),
         )
+    if not by_id:
+        _refuse_unreadable(object_store)
     return next(iter(by_id), "")
+
+
+def _refuse_unreadable(object_store: ObjectStore) -> None:
+    """Refuse a place without a descriptor whose heads and manifests cannot be read, as those of a lost key."""
+    for name in sorted(object_store.blobs.directories(APPLICATIONS)):
+        with suppress(Invalid):
+            names = Layout(name)
+            there = [object_store.pointers.read(names.head), next(iter(object_store.blobs.list(names.manifests)), None)]
+            if any(one is not None for one in there):
+                raise Corrupted(
+                    f"{object_store.url} has no repository descriptor ({DESCRIPTOR_NAME}), but files of {name}, of "
+                    "which no head and no manifest can be read: they are damaged, or encrypted by another key.",
+                    code="repository-descriptor-missing",
+                    action="Nothing is lost yet. If it is encrypted, add its encryption-key to the URL, and put copies "
+                    f"of {DESCRIPTOR_NAME} and encryption.json back. For a new repository take another place.",
+                    repository=object_store.url,
+                    application_id=name,
+                )
 
 
 _OF_A_REPLICA = "If it is a replica, copy to it again instead (statecore repo copy)."

@@ -26,8 +26,8 @@ def publication_refused(app_repository: ApplicationRepository, newest: Manifest,
         f"Nothing was published: the newest snapshot of {app_repository.application_id} in {app_repository.url}, "
         f"{newest.snapshot}, is of the cluster {newest.cluster_id}, and these brokers are of the cluster {cluster_id}.",
         "Check the brokers (bootstrap_servers). If each cluster has an application of this id, give each a repository "
-        "of its own. If the application has moved to this cluster, publish all of it by statecore restore "
-        f"--repository {app_repository.url} --accept-cluster {cluster_id}.",
+        "of its own. If the application has moved to this cluster, publish all of it: statecore restore "
+        f"--repository {app_repository.url} --accept-cluster {cluster_id}",
     )
 
 
@@ -52,7 +52,7 @@ def fetch_refused(app_repository: ApplicationRepository, found: Manifest, cluste
         f"The snapshot {found.snapshot} of {app_repository.application_id} in {app_repository.url} is of the cluster "
         f"{found.cluster_id}, and these brokers are of the cluster {cluster_id}: its offsets mean nothing there.",
         "Check the brokers (bootstrap_servers) and the repository. If the application has moved to this cluster, "
-        f"publish it first: statecore restore --repository {app_repository.url} --accept-cluster {cluster_id}.",
+        f"publish it first: statecore restore --repository {app_repository.url} --accept-cluster {cluster_id}",
     )
 
 

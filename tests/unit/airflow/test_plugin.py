@@ -333,6 +333,18 @@ def checked_ago(directory: Path, checked: int, current: int | None, interval: in
 
 
 @pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize(("dag", "is_alarm"), [("verify_snapshots", True), ("checkpoint_stores", False)])
+def test_damage_stays_an_alarm_although_a_later_check_finds_nothing_new(
+    client: Callable[..., Any], tmp_path: Path, dag: str, *, is_alarm: bool
+) -> None:
+    """The check compares offsets: of the files it knows nothing."""
+    checked_ago(tmp_path, 1, 1)
+    tried = replace(attempt(2, ""), request_id=f"{dag}/scheduled__2/verify/0")
+    write(tmp_path, 2, failed(tried, error="Corrupted", code="blob-missing"))
+    assert ('role="alert"' in client("/", "viewer").text) == is_alarm
+
+
+@pytest.mark.usefixtures("ticking")
 @pytest.mark.parametrize(
     ("checked", "current", "interval", "late", "unchecked"),
     [

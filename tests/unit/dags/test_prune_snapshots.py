@@ -89,7 +89,9 @@ def test_above_the_bound_a_person_is_asked_and_nothing_is_deleted_before(
     assert str(run(url, application_ids=["orders"], approve_above=None).state) == "success"
 
 
-@pytest.mark.parametrize(("field", "value"), [("min_age", "soon"), ("approve_above", "much")])
+@pytest.mark.parametrize(
+    ("field", "value"), [("min_age", "soon"), ("approve_above", "much"), ("application_id", "orders")]
+)
 def test_a_wrong_parameter_fails_the_run_at_once(url: str, field: str, value: str) -> None:
     done = run(url, **{field: value})
     assert str(done.state) == "failed"

@@ -363,3 +363,20 @@ def test_recreating_the_descriptor_does_not_empty_a_head(orders: Publishing, roo
     (root / DESCRIPTOR_NAME).unlink()
     create_repository(root.as_uri())
     assert plan_repair(ApplicationRepository.open(root.as_uri(), "orders")).problem is None
+
+
+@pytest.mark.parametrize("head", [b"not JSON", None])
+def test_a_place_with_documents_that_nobody_can_read_is_no_place_for_a_new_repository(
+    tmp_path: Path, head: bytes | None
+) -> None:
+    """As of an encrypted repository that lost both documents with its key."""
+    url = (tmp_path / "repository").as_uri()
+    there = tmp_path / "repository/apps/orders"
+    (there / "manifests").mkdir(parents=True)
+    (there / "manifests/20261123T010203Z-5f3a9c21.json").write_bytes(b"\x00sealed")
+    if head is not None:
+        (there / "HEAD").write_bytes(head)
+    for action in (open_repository, create_repository):
+        with raises(Corrupted, "repository-descriptor-missing"):
+            action(url)
+    assert not (tmp_path / "repository/repository.json").exists()
