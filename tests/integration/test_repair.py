@@ -279,7 +279,7 @@ CASES = (
     Case("column-family-missing", EOS, "0_5", STAMPED, _no_family, LIES, also=("rows-differ",)),
     Case("offset-invalid", EOS, "0_5", PLAIN, _offset(-7), FAILS),
     Case("store-absent", EOS, "0_6", STAMPED, _to_database(shutil.rmtree), WIPED),
-    Case("offset-missing", EOS, "2_0", BUFFER, _store_checkpoint_gone, WIPED),
+    Case("offset-missing", EOS, "2_0", BUFFER, _store_checkpoint_gone, WIPED, also=("grace-buffer-miskeyed",)),
     Case("segment-missing", EOS, IDLE, SPARSE_STORE, _without_segment, WIPED),
     Case("grace-buffer-miskeyed", EOS, IDLE, BUFFER, _restored_by_kafka_streams, WIPED),
     Case("checkpoint-stray", EOS, "0_7", PLAIN, _stray_checkpoint, Wrong.DROPS, of_task=True),
