@@ -9,13 +9,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 ENDED = ("success", "failed")
 """States in which a run stays."""
 
+_SERVER_FAILED = 500
 _ANSWER_SECONDS, _TRIES = 120.0, 5  # of one request; a machine that sets up everything at once is slow
 
 # A proxy of the environment has no business with the loopback address.
@@ -195,11 +195,20 @@ def call(
 ) -> Any:
     """One HTTP request with JSON both ways; a ``GET`` without an answer is sent again.
 
+    So is a ``GET`` or ``PATCH`` that the server failed to do, as when its database was locked.
+
     Raises ``urllib.error.HTTPError``, ``OSError``, and ``AirflowFailed`` if there was no answer.
     """
-    for _ in range(tries if method == "GET" else 1):
-        with suppress(TimeoutError):
+    for attempt in range(1, tries + 1):
+        try:
             return _call(method, url, body, token, seconds)
+        except TimeoutError:
+            if method != "GET":
+                break
+        except urllib.error.HTTPError as error:
+            if error.code < _SERVER_FAILED or method not in ("GET", "PATCH") or attempt == tries:
+                raise
+            time.sleep(attempt)
     raise AirflowFailed(f"{method} {url}: Airflow did not answer within {seconds:g} s")
 
 

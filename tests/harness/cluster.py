@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.harness.broker import Broker, Node, free_ports, kafka_uuid
@@ -91,12 +91,23 @@ class BrokerCluster:
     def create(self, topic: str, replicas: list[int], config: Mapping[str, str] | None = None) -> None:
         """Creates a topic of one partition with its replicas on these nodes, the first preferred, all in sync."""
         new = NewTopic(topic, 1, replica_assignment=[replicas], config=dict(config or {}))
-        admin = self._admin()
-        admin.create_topics([new])[topic].result(_TIMEOUT)
+        self.wait_until(lambda: self._has_created(new))
         self.wait_until(lambda: self.in_sync(topic) == set(replicas))
         if self.leader(topic) != replicas[0]:  # it had just come back when the topic was made, and led nothing yet
             self.elect_preferred(topic)
         self.wait_until(lambda: self.leader(topic) == replicas[0])
+
+    def _has_created(self, new: NewTopic) -> bool:
+        """Create a topic; false if the client lost the broker that it had asked, whatever became of the request."""
+        admin = self._admin()  # it has to live until the answer
+        try:
+            admin.create_topics([new])[new.topic].result(_TIMEOUT)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._DESTROY_BROKER:
+                return False
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        return True
 
     def leader(self, topic: str) -> int:
         """The node that leads partition 0, -1 for none."""
