@@ -50,13 +50,14 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
 
     def change(head: Head) -> Head:
         nonlocal before, wanted
+        head.needs.check_writable(f"The head of {head.application_id}")
+        check_descriptor_unchanged(app_repository.repository)
         before = entry_of(app_repository, head, before.snapshot)
         wanted = replace(before, pinned=pinned, note=before.note if note is None else note)
         if pinned:
             record_pinned(app_repository, (*head.snapshots, wanted))
         if wanted == before:
             return head
-        check_descriptor_unchanged(app_repository.repository)
         entries = tuple(wanted if entry == before else entry for entry in head.snapshots)
         return replace(head, generation=head.generation + 1, snapshots=entries)
 
