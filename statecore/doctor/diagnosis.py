@@ -224,7 +224,11 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
     for store in reading.stores:
         by_task.setdefault(store.task, []).append(store)
     wiped = {
-        store.task for store in reading.stores if store.logged and context.is_wiped(store, reading.tasks[store.task])
+        store.task
+        for store in reading.stores
+        if store.logged
+        and not _fails_start(reading.tasks[store.task])
+        and context.is_wiped(store, reading.tasks[store.task])
     }
     of_stores = [
         [copy]
@@ -256,6 +260,11 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
         for store, found in zip(reading.stores, of_stores, strict=True)
     )
     return checked_stores, beyond
+
+
+def _fails_start(task: TaskView) -> bool:
+    """Whether a file of a task ends every start before the task is wiped."""
+    return bool(task.wrong_types) or any(one.unreadable for one in (task.checkpoint, *task.stores.values()))
 
 
 def _is_transient(finding: Finding, reading: DirectoryReading) -> bool:
