@@ -196,6 +196,8 @@ def tolerated(release: str, guarantee: str, moment: str, transactional: bool = F
     if release in WITH_OFFSETS_INSIDE and not transactional and guarantee == "exactly_once_v2":
         # Where a start wipes the task, and restores the grace buffer with it.
         found += [] if moment == Moment.CLEAN.value else ["grace-buffer-miskeyed"]
+    if release not in WITH_OFFSETS_INSIDE and guarantee == "exactly_once_v2" and moment == Moment.FIRST_RUN.value:
+        found.append("grace-buffer-miskeyed")  # its .checkpoint knows no offset
     if release in WITH_OFFSETS_INSIDE and moment == Moment.FLUSHED.value:
         if transactional and guarantee == "exactly_once_v2":
             return []

@@ -352,7 +352,11 @@ def _of_surroundings() -> dict[str, Damage]:
             task=BUFFER_TASK,
         ),
         "checkpoint-of-store-missing": Damage(
-            lambda path: (path / buffer_file).unlink(), ("offset-missing",), EXACTLY_ONCE, task=BUFFER_TASK
+            lambda path: (path / buffer_file).unlink(),
+            ("offset-missing",),
+            EXACTLY_ONCE,
+            task=BUFFER_TASK,
+            also=frozenset({"grace-buffer-miskeyed"}),  # the start wipes the task
         ),
         "position-left": Damage(
             lambda path: write_checkpoint(path / TASK / f"{PLAIN}.position", {"in-0": 3}), ("position-leftover",)
