@@ -74,20 +74,29 @@ _STEPS = 20_000
 _DAMAGES = 6
 
 KINDS = ("rebuild", "checkpoint", "compaction")
+POINTS = (*PUBLISH_POINTS, *COLLECTION_POINTS)
 
 
 @dataclass
 class Points(FaultPoints):
-    """Points at which a try may die."""
+    """Points at which a try may die.
+
+    Attributes:
+        network: what decides whether it does.
+        met: what happened.
+        aimed: a point at which the first try dies, so that a run meets a rare one whenever it gets there.
+    """
 
     network: Network
     met: Counter[str]
+    aimed: str = ""
 
     def reach(self, point: str) -> None:
         """Let others have their turn; perhaps die."""
         super().reach(point)
         self.network.pause()
-        if self.network.chance.random() < self.network.rate / 2:
+        is_aimed = point == self.aimed and not self.met[f"death at {point}"]
+        if is_aimed or self.network.chance.random() < self.network.rate / 2:
             self.met[f"death at {point}"] += 1
             raise Death
 
@@ -131,20 +140,26 @@ class Simulation:
             self._storage, self._chance, self._chance.choice((0.0, 0.02, 0.05, 0.1, 0.2)), self._turns.pause
         )
         self._quiet = self._opened(Network(self._storage, Random(0)))
+        # One run in two is aimed at a point, each point in its turn; in the others tries die by chance alone.
+        self._aimed = [*POINTS, *[""] * len(POINTS)][self.seed // 4 % (2 * len(POINTS))]
         self._races = self._chance.random() < 0.4  # jobs of few stores, which get in each other's way
         self._weights, most = ((0, 6, 5), 2) if self._races else ((4, 5, 3), 5)
+        is_deep = self.seed % 5 == 3  # runs upon runs of one task, which compactions of compactions lie below
+        if is_deep:
+            self._weights, most = (1, 6, 6), 1
         tasks = [f"0_{number}" for number in range(self._chance.randint(1, most))]
         self._log = {(task, store): _GROWTH * self._chance.randint(1, 3) for task in tasks for store in STORES}
         self._grown = {key: [(NOW * 1000, end)] for key, end in self._log.items()}
-        many = self._chance.randint(2, 6) * (1 + self._races)
+        many = self._chance.randint(2, 6) * (1 + (self._races or is_deep))
         self._requests = [self._request(f"request-{number}") for number in range(many)]
         asked = {request.name: request for request in self._requests}
         self._oracle = Oracle(self._storage, self._quiet.names, self.met, asked, self._grown)
-        self._vanishes = self._chance.random() < 0.5  # whether compactions leave nothing of some stores
+        # Whether compactions leave nothing of some stores.
+        self._vanishes = self._chance.random() < 0.5 or is_deep
         self._merged: set[tuple[Key, int, int]] = set()
-        self._collects = self._chance.random() < 0.5
+        self._collects = self._chance.random() < 0.5 or self._aimed in COLLECTION_POINTS
         self._collecting = 0
-        self._min_age_ms = self._chance.choice((0, 20_000, 100_000))
+        self._min_age_ms = 0 if self._aimed in COLLECTION_POINTS else self._chance.choice((0, 20_000, 100_000))
 
     @property
     def trace(self) -> str:
@@ -299,7 +314,7 @@ class Simulation:
                 app_repository,
                 min_age_ms=self._min_age_ms,
                 unused_ms=50_000,
-                faults=Points(self._network, self.met),
+                faults=Points(self._network, self.met, self._aimed),
             )
             report = collector.run()
         except Death:
@@ -371,7 +386,7 @@ class Simulation:
     def _published(
         self, request: Request, app_repository: ApplicationRepository, *, believing: bool = False
     ) -> Published | None:
-        met = Points(self._network, self.met)
+        met = Points(self._network, self.met, self._aimed)
         begun = publication(
             app_repository,
             request.name,
@@ -594,7 +609,6 @@ EVERYTHING = frozenset(
         "forgotten",
         "collected",
         "collector died",
-        *(f"death at {point}" for point in COLLECTION_POINTS),
         "healed",
         "repaired",
         *(f"damaged {kind}" for kind in ("packs", "files", "task-manifests", "manifests")),
@@ -608,7 +622,7 @@ EVERYTHING = frozenset(
         "Corrupted",
         "fenced: another",
         "fenced: the",
-        *(f"death at {point}" for point in PUBLISH_POINTS),
+        *(f"death at {point}" for point in POINTS),
         *(f"put {fault}" for fault in ("refused", "conflict", "timeout", "late", "death")),
         *(f"swap {fault}" for fault in ("refused", "conflict", "timeout", "late", "death")),
         *(f"get {fault}" for fault in ("refused", "flipped", "truncated", "missing", "death")),

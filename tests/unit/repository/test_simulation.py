@@ -33,7 +33,7 @@ from tests.unit.repository.simulation import EVERYTHING, Simulation
 
 SEED = "STATECORE_SEED"
 MOST_UNMET = 10
-"""What sixty seeds need not meet; a thousand meet all but one of the rarest, by what each change makes of a seed."""
+"""What sixty seeds need not meet; of a thousand nine at least meet the rarest."""
 
 
 def chosen(seeds: range) -> Iterable[int]:
@@ -56,7 +56,7 @@ def test_every_published_snapshot_is_fetchable_whatever_fails(tmp_path: Path) ->
 @pytest.mark.full
 def test_every_published_snapshot_is_fetchable_and_what_can_fail_does(tmp_path: Path) -> None:
     met = run(chosen(range(1000)), tmp_path)
-    assert os.environ.get(SEED) or len(EVERYTHING - met.keys()) <= 1, EVERYTHING - met.keys()
+    assert os.environ.get(SEED) or met.keys() >= EVERYTHING, EVERYTHING - met.keys()
 
 
 @pytest.mark.long
