@@ -199,8 +199,9 @@ class ApplicationRepository:
                 f"here, and copy again, which puts what is missing: {self._copy_command}"
             )
         return (
-            f"List the snapshots ({self.list_command}) and take an older one; where none is intact, publish a new one "
-            "(statecore restore --from none, or statecore backup, with --repository). And check the object store."
+            f"List the snapshots ({self.list_command}) and take an older one. Remove the damaged ones from the head "
+            f"({self.repair_command} --apply); if none is intact, publish a new one then (statecore restore --from "
+            "none, or statecore backup, with --repository). And check the object store."
         )
 
     def _command(self, *words: str) -> str:

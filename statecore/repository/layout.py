@@ -51,6 +51,10 @@ class Layout:
         """Prefix of all names of the application."""
         return f"{self._root}/"
 
+    def kind_of(self, name: str) -> str:
+        """The first directory in the name of a blob of the application: ``files``, ``packs``, ``manifests``, …"""
+        return name.removeprefix(self.root).partition("/")[0]
+
     @property
     def head(self) -> str:
         """The pointer to the published snapshots."""

@@ -1,7 +1,8 @@
 """``statecore repo copy``: copy the snapshots of a repository into a replica.
 
 Exit code 0 if all applications were copied; else that of the first one's error: 12 if its snapshots are damaged in the
-source, or the source was set back. The others are copied all the same.
+source, or the source was set back. The others are copied all the same; so is an application of which files of older
+snapshots are damaged, without these.
 """
 
 from __future__ import annotations
@@ -84,19 +85,22 @@ def _document(one: CopiedApplication) -> dict[str, Any]:
 def _lines(one: CopiedApplication) -> list[str]:
     from statecore.repository.maintenance.copier import CopyOutcome
 
-    if one.error is not None:
+    if one.error is not None and one.outcome is CopyOutcome.FAILED:
         return [f"{one.application_id}: not copied: [{one.error.code}] {one.error.what}", f"  {one.error.action}"]
     if one.outcome is CopyOutcome.EMPTY:
         return [f"{one.application_id}: nothing was published"]
     said = {
         CopyOutcome.COPIED: "copied",
         CopyOutcome.CURRENT: "the replica had the newest head",
+        CopyOutcome.INCOMPLETE: f"copied without {number_of(len(one.left_out), 'damaged blob')} of older snapshots",
     }
     lines = [
         f"{one.application_id}: {said[one.outcome]}: {number_of(one.snapshots, 'snapshot')}, which need "
         f"{number_of(one.needed.blobs, 'blob')}, {format_bytes(one.needed.bytes)}; copied "
         f"{number_of(one.copied.blobs, 'blob')}, {format_bytes(one.copied.bytes)}"
     ]
+    if one.error is not None:
+        lines += [f"  [{one.error.code}] {one.error.what}", f"  {one.error.action}"]
     if one.listed.blobs:
         lines.append(
             f"  the source has deleted {number_of(one.listed.blobs, 'blob')}, {format_bytes(one.listed.bytes)} of what "

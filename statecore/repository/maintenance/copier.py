@@ -11,6 +11,9 @@
 So a reader of the replica finds everything that its head names. A killed copy leaves blobs, which the next one finds.
 If something is missing and the source has another head by then, the copy begins again with that one.
 
+A file that is damaged in the source is left out if only older snapshots need it: the replica lacks then what its source
+lacks, and newer snapshots are not kept from it. If the newest snapshot needs it, the replica keeps its head.
+
 A replica must not delete by its own judgement: its blobs have the names of the source, whose head may be rebuilt, and
 name what it had forgotten. What the source has deleted it never names again
 (:mod:`statecore.repository.maintenance.garbage`), so only that is listed, for ``repo prune``.
@@ -21,7 +24,7 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -61,6 +64,7 @@ class CopyOutcome(StrEnum):
 
     COPIED = "copied"  # the replica has the source's head now
     CURRENT = "current"  # it had it before
+    INCOMPLETE = "incomplete"  # it has it, without files of older snapshots that are damaged in the source
     EMPTY = "empty"  # the source has no head of the application
     FAILED = "failed"  # something is damaged in the source, or it was set back; the replica keeps its head
 
@@ -77,7 +81,8 @@ class CopiedApplication:
     listed: Amount = field(
         default_factory=Amount
     )  # what the source has deleted, and repo prune will delete from the replica
-    error: StatecoreError | None = None
+    left_out: tuple[str, ...] = ()  # blobs that are damaged in the source, and that older snapshots need
+    error: StatecoreError | None = None  # the first one
 
 
 class _ReadHead(NamedTuple):
@@ -145,14 +150,10 @@ class Copier:
         here = self._sizes_in_source(wanted.keys() | there.keys())  # after the target's: what it has came from there
         missing = [name for name in wanted if self._is_missing(name, here, there)]
         self._progress.phase("copy", sum(here.get(name, 0) for name in missing), "bytes")
-        manifests = {self._names.manifest(entry.snapshot): entry.sha256 for entry in head.snapshots}
-        with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
-            copied = parallel_map(
-                lambda name: self._copy_blob(name, here.get(name), manifests.get(name), Path(directory)),
-                missing,
-                _AT_ONCE,
-            )
+        copied, left_out = self._copy_blobs(head, missing, here)
         self._progress.done()
+        if left_out:
+            self._check_left_out(read, left_out)
         self._faults.reach("copy.before-head")
         outcome = self._swap(read)
         self._faults.reach("copy.after-head")
@@ -164,12 +165,42 @@ class Copier:
             listed = self._list_deleted(head, gone)
         return CopiedApplication(
             head.application_id,
-            outcome,
+            CopyOutcome.INCOMPLETE if left_out else outcome,
             len(head.snapshots),
             _amount([here[name] for name in wanted if name in here]),
             _amount(copied),
             listed,
+            tuple(sorted(left_out)),
+            next(iter(left_out.values()), None),
         )
+
+    def _copy_blobs(
+        self, head: Head, missing: Sequence[str], here: Mapping[str, int]
+    ) -> tuple[list[int], dict[str, Corrupted]]:
+        """Copy blobs; their sizes, and the errors of files that are damaged."""
+        manifests = {self._names.manifest(entry.snapshot): entry.sha256 for entry in head.snapshots}
+        left_out: dict[str, Corrupted] = {}
+
+        def copy(name: str) -> int | None:
+            try:
+                return self._copy_blob(name, here.get(name), manifests.get(name), Path(directory))
+            except Corrupted as error:
+                if self._names.kind_of(name) not in ("files", "packs"):
+                    raise
+                left_out[name] = error
+                return None
+
+        with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
+            copied = parallel_map(copy, missing, _AT_ONCE)
+        return [size for size in copied if size is not None], left_out
+
+    def _check_left_out(self, read: _ReadHead, left_out: Mapping[str, Corrupted]) -> None:
+        """Raise the error of a damaged file if the newest snapshot needs it, or the source has another head by now."""
+        newest = set(reachable_names(self._source, replace(read.head, snapshots=read.head.snapshots[:1])))
+        now = self._source_head()
+        for name, error in left_out.items():
+            if name in newest or now is None or now.pointer.content != read.pointer.content:
+                raise error
 
     def _sizes_in_source(self, names: set[str]) -> dict[str, int]:
         return {blob.name: blob.size for blob in self._source.blobs.list(self._names.root) if blob.name in names}
@@ -181,7 +212,7 @@ class Copier:
 
     def _is_optional(self, name: str) -> bool:
         """Whether a name is that of a digest of a store, which is saved for some of them."""
-        return name.startswith(f"{self._names.root}contents/")
+        return self._names.kind_of(name) == "contents"
 
     def _copy_blob(self, name: str, size: int | None, digest: str | None, directory: Path) -> int:
         """Copy one blob, and return its bytes; ``digest`` is its SHA-256, by default the one in its name."""
@@ -324,7 +355,7 @@ class Copier:
         return _amount([blob.size for blob in garbage])
 
     def _is_garbage(self, rule: GarbageRule, blob: Blob) -> bool:
-        kind = blob.name.removeprefix(self._names.root).partition("/")[0]
+        kind = self._names.kind_of(blob.name)
         if kind not in KNOWN_KINDS or not rule.is_garbage(blob, kind):
             return False
         try:

@@ -148,6 +148,7 @@ def test_the_names_are_those_of_the_page() -> None:
     public = {name for name in vars(Layout) if not name.startswith("_")}
     others = {
         "application_id",
+        "kind_of",
         "records",
         "root",
         "manifests",

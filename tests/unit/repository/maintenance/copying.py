@@ -1,18 +1,19 @@
 """A replica beside its primary, over stores that fail, from a seed.
 
 Jobs publish to the primary, snapshots are forgotten and collected there, and its head is lost and rebuilt. Copies go
-into the replica, some at the same time, and its garbage is collected. After each swap of the replica's head every
-snapshot that it names is whole, and nothing that it reaches is ever deleted. At last the replica is as the primary is,
-and has nothing that the primary has not.
+into the replica, some at the same time, and its garbage is collected. After each swap of the replica's head its newest
+snapshot is whole, and the others but for files that were damaged when they were read; nothing that it reaches is ever
+deleted. At last the replica is as the primary is, and has nothing that the primary has not.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
@@ -20,14 +21,14 @@ from statecore.faults import FaultPoints
 from statecore.repository import blob_verification
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
-from statecore.repository.head import HEAD, Retention
+from statecore.repository.head import HEAD, Retention, SnapshotEntry
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.copier import Copier
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.garbage import reachable_names
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from tests.harness.scheduler import Scheduler
-from tests.harness.simulated_store import Death, Network, SimulatedBlobs, SimulatedPointers, Storage
+from tests.harness.simulated_store import Death, Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
 from tests.unit.repository.oracle import Broken
 from tests.unit.repository.snapshots import APPLICATION, NOW, fetched, publication, repository, uploaded
 
@@ -49,6 +50,16 @@ class Points(FaultPoints):
         if self.network.chance.random() < self.network.rate / 4:
             self.met[f"death at {point}"] += 1
             raise Death
+
+
+class WatchedCopier(Copier):
+    """A copier that tells what it leaves out before it swaps the head."""
+
+    told: set[str]
+
+    def _check_left_out(self, read: Any, left_out: Mapping[str, Corrupted]) -> None:
+        super()._check_left_out(read, left_out)
+        self.told.update(left_out)
 
 
 @dataclass
@@ -76,6 +87,8 @@ class Copying:
         self._end = {"0_0": 50, "0_1": 50}
         self._min_age_ms = self._chance.choice((0, 20_000))
         self._reached: set[str] = set()
+        self._left_out: set[str] = set()
+        self._rotten: set[str] = set()
         self._order = (-1, -1)
         self._numbers = self._publishing = 0
         self._is_lost = False
@@ -102,8 +115,8 @@ class Copying:
         return self
 
     def _run(self) -> None:
-        actions = (self._publish, self._forget, self._collect, self._prune, self._copy, self._lose)
-        weights = (10, 4, 3, 3, 6, 1.5)
+        actions = (self._publish, self._forget, self._collect, self._prune, self._copy, self._lose, self._rot)
+        weights = (10, 4, 3, 3, 6, 1.5, 2)
         for _ in range(_STEPS):
             if self._chance.random() < 0.06:
                 (action,) = self._chance.choices(actions, weights)
@@ -158,7 +171,9 @@ class Copying:
 
     def _copy(self) -> None:
         network = self._networks[True]
-        done = Copier(self.primary(), self.replica(), faults=Points(network, self.met), piece_bytes=60).run()
+        copier = WatchedCopier(self.primary(), self.replica(), faults=Points(network, self.met), piece_bytes=60)
+        copier.told = self._left_out
+        done = copier.run()
         self.met[f"copy {done.outcome}"] += 1
         self.met["listed"] += bool(done.listed.blobs)
 
@@ -181,6 +196,23 @@ class Copying:
         self.met["revived"] += len(plan.head.snapshots) > len(read.head.snapshots)
         apply_repair(quiet, plan)
 
+    def _rot(self) -> None:
+        """For a time the primary has a damaged file that only older snapshots need."""
+        quiet = self.primary(is_quiet=True)
+        head = quiet.head()
+        newest = set(reachable_names(quiet, replace(head, snapshots=head.snapshots[:1])))
+        needed = sorted(set(reachable_names(quiet, head)) - newest)
+        (name, *_) = [one for one in needed if quiet.names.kind_of(one) in ("files", "packs")] or [""]
+        if name not in self._primary.blobs or name in self._rotten:
+            return
+        self._rotten.add(name)
+        content, made = self._primary.blobs[name]
+        self._primary.blobs[name] = (flipped(content, 1), made)
+        for _ in range(self._chance.randint(0, 200)):
+            self._networks[False].pause()
+        if name in self._primary.blobs:
+            self._primary.blobs[name] = (content, made)
+
     def _swapped(self, _: str, content: bytes) -> None:
         head = HEAD.decode(content)
         if (head.epoch, head.generation) <= self._order:
@@ -190,7 +222,7 @@ class Copying:
         try:
             self._reached = set(reachable_names(replica, head))
             if head.snapshots:
-                fetched(replica)
+                fetched(replica, self._left_out)
         except (Corrupted, AssertionError) as error:
             raise Broken(f"the replica's head names what is not there: {error}") from error
 
@@ -207,13 +239,21 @@ class Copying:
             Collector(primary).run()
             outcome = Copier(primary, replica).run()
             if outcome.error is not None:
-                raise outcome.error
+                newest = replica.head().newest
+                if outcome.error.code != "replica-diverged" or self._has_manifest(newest):
+                    raise outcome.error
+                self.met["diverged"] += 1  # no copy came between a repair and the end of the replica's snapshots
+                return
             Collector(replica).run()
         if self._primary.pointers[primary.names.head] != self._replica.pointers[primary.names.head]:
             raise Broken("the replica has another head")
         if more := self._names(self._replica) - self._names(self._primary):
             raise Broken(f"the replica has more: {sorted(more)[:3]}")
+        fetched(replica)
         self.met["equal"] += 1
+
+    def _has_manifest(self, entry: SnapshotEntry | None) -> bool:
+        return entry is not None and self.primary().names.manifest(entry.snapshot) in self._primary.blobs
 
     @staticmethod
     def _names(storage: Storage) -> set[str]:

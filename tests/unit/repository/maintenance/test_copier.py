@@ -136,6 +136,30 @@ def test_what_is_damaged_in_the_source_is_not_copied_and_the_replica_keeps_its_h
     replica.fetched()
 
 
+@pytest.mark.parametrize("kind", ["files", "packs"])
+def test_a_damaged_file_of_an_older_snapshot_does_not_keep_newer_ones_from_the_replica(
+    orders: Snapshots, replica: Snapshots, kind: str
+) -> None:
+    orders.publish("first", {"0_2": {"left": 100 if kind == "packs" else 50}})
+    older = blobs_of(orders)
+    orders.begin("second").publish(orders.upload({"0_2": {"left": 700}}, every=35), drops_other_tasks=False)
+    head = orders.app_repository.head()
+    newest = set(reachable_names(orders.app_repository, replace(head, snapshots=head.snapshots[:1])))
+    (name, *_) = [name for name in older - newest if f"/{kind}/" in name]
+    reached = set(reachable_names(orders.app_repository, head)) & blobs_of(orders)
+    content, made = orders.storage.blobs.pop(name)
+    for damaged in (None, flipped(content, 9)):
+        if damaged is not None:
+            orders.storage.blobs[name] = (damaged, made)
+        done = copy(orders, replica)
+        assert (done.outcome, done.left_out) == (CopyOutcome.INCOMPLETE, (name,))
+        assert getattr(done.error, "code", "") == ("blob-missing" if damaged is None else "blob-damaged")
+        assert head_of(replica) == head_of(orders)
+        assert blobs_of(replica) == reached - {name}
+    orders.storage.blobs[name] = (content, made)
+    assert (copy(orders, replica).outcome, name in blobs_of(replica)) == (CopyOutcome.CURRENT, True)
+
+
 def test_a_lost_or_foreign_head_of_the_source_is_an_error(orders: Snapshots, replica: Snapshots, first: None) -> None:
     orders.publish("second", MORE)
     name, head = orders.app_repository.names.head, head_of(orders)

@@ -45,7 +45,7 @@ def test_every_head_of_a_replica_is_whole_whatever_fails(tmp_path: Path) -> None
 @pytest.mark.full
 def test_every_head_of_a_replica_is_whole_in_five_hundred_runs(tmp_path: Path) -> None:
     met = run(range(1000, 1500), tmp_path)
-    assert os.environ.get(SEED) or met.keys() >= {*MET, "revived"}
+    assert os.environ.get(SEED) or met.keys() >= {*MET, "copy incomplete", "revived"}
 
 
 def _first(self: Copier, read: Any) -> Any:
