@@ -112,8 +112,7 @@ class StatecoreVerifyOperator(BaseOperator):
         except StatecoreError as error:
             failing_applications.record(reports, self.application_id, request_id_of(context), error.to_json(), dag=dag)
             raise refused(error, self.log) from error
-        known = {} if report.record is None else report.record.known
-        if not any(damaged for _, damaged in known.values()):  # of other parts, too
+        if not any(damaged for _, damaged in report.known.values()):  # of other parts, too
             failing_applications.delete(reports, [self.application_id], dag=dag)
         return report.to_json()
 
@@ -123,8 +122,7 @@ class StatecoreVerifyOperator(BaseOperator):
         (report,) = verify_applications(repository, self.application_id, Level(self.level), subset, progress)
         if report.not_recorded:
             self.log.warning("%s: the verification is not recorded: %s", self.application_id, report.not_recorded)
-        known = {} if report.record is None else report.record.known
         with metrics_from_environment(lambda line: self.log.warning("%s", line)) as metrics:
-            exported = VerificationMetrics(metrics, self.application_id, known)
+            exported = VerificationMetrics(metrics, self.application_id, report.known)
         exported.close()
         return report

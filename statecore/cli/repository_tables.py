@@ -216,11 +216,11 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
             print_line(console, f"damaged: {what}: {error.what}", "red")
 
 
-def show_verified(record: VerificationRecord, console: Console) -> None:
+def show_verified(record: VerificationRecord, now_ms: int, console: Console) -> None:
     """Print which levels were verified when: of those verified at once the highest."""
     found: list[str] = []
     newest = 0
-    for level, (at_ms, damaged) in reversed(record.known.items()):
+    for level, (at_ms, damaged) in reversed(record.known(now_ms).items()):
         if at_ms > newest:
             newest = at_ms
             found.append(f"{level} {data_age(at_ms)}" + (f" ({damaged} damaged)" if damaged else ""))

@@ -7,6 +7,7 @@ all the same. 14 without snapshots, 10 if the repository could not be read.
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -100,5 +101,5 @@ def _snapshots(application: ApplicationRepository, output: Output, *, held: bool
     )
     if not output.json:
         show_snapshots(found, result_console(), held=held)
-        show_verified(verified, result_console())
+        show_verified(verified, int(time.time() * 1000), result_console())
     return code

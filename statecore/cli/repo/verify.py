@@ -75,8 +75,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         for report in verify_applications(
             repository, arguments.application_id, level, arguments.subset or ALL, output.progress
         ):
-            known = {} if report.record is None else report.record.known
-            afterwards.callback(VerificationMetrics(metrics, report.application_id, known).close)
+            afterwards.callback(VerificationMetrics(metrics, report.application_id, report.known).close)
             reports.append(report)
             if not output.json:
                 show(report, result_console())
@@ -108,14 +107,16 @@ def show(report: VerificationReport, console: Console) -> None:
         )
     if not report.damaged:
         print_line(console, f"no damage found (level {report.level})")
-    for one in report.damaged[:_SHOWN]:
-        print_line(console, f"{'damaged' if isinstance(one.error, Corrupted) else 'problem'}: {one.error.what}", "red")
+    groups = report.groups
+    for group in groups[:_SHOWN]:
+        one = group.first
+        print_line(console, f"{'damaged' if isinstance(one.error, Corrupted) else 'problem'}: {group.what}", "red")
         if one.snapshots:
             older = f" and {len(one.snapshots) - 3} older" if len(one.snapshots) > 3 else ""
             print_line(console, f"needed by {', '.join(one.snapshots[:3])}{older}", indent=4)
         print_line(console, f"do: {one.error.action}", indent=4)
-    if len(report.damaged) > _SHOWN:
-        print_line(console, f"{len(report.damaged) - _SHOWN} more; --json names them")
+    if len(groups) > _SHOWN:
+        print_line(console, f"{len(groups) - _SHOWN} more; --json names them")
     if report.damaged and report.newest is not None:
         print_line(console, f"newest snapshot in which no damage was found: {report.intact or 'none'}")
     if report.not_recorded:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -39,13 +39,11 @@ from statecore.repository.maintenance.garbage import (
     GarbageRule,
     ListedGarbage,
     NameSet,
-    list_orders,
     reachable_names,
     read_lists,
-    unnamed_manifests,
     write_list,
 )
-from statecore.repository.maintenance.reverted_head import reverted_error, why_reverted
+from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.repository import check_descriptor_unchanged
 
 MIN_AGE_MS = 24 * 3_600_000
@@ -154,7 +152,7 @@ class Collector:
     def _collected(self, *, apply: bool) -> CollectionReport:
         app_repository = self._app_repository
         head = app_repository.head()
-        manifests = self._unnamed_manifests(head)
+        manifests = check_not_reverted(app_repository, head)
         if apply:
             check_descriptor_unchanged(app_repository.repository)
             head.needs.check_writable(f"The head of {app_repository.application_id}")
@@ -180,24 +178,6 @@ class Collector:
             rule = GarbageRule(head, manifests, now_ms, self._unused_ms)
             self._list(rule, reachable, [*waiting, *planned], report, Path(directory), apply=apply)
         return report
-
-    def _unnamed_manifests(self, head: Head) -> Mapping[str, tuple[int, int]]:
-        """Epoch and generation of the manifests that the head does not name, by blob; none of a replica.
-
-        Raises ``Corrupted`` for a head that is older than what was made for it, as that of a replica is during a copy.
-        """
-        app_repository = self._app_repository
-        if app_repository.repository.is_replica:
-            return {}
-        found, lists = unnamed_manifests(app_repository, head), list_orders(app_repository)
-        prefix = app_repository.names.manifests
-        orders = {name.removeprefix(prefix).removesuffix(".json"): order for name, order in found.items()}
-        if why_reverted(head, orders, lists) is None:
-            return found
-        why = why_reverted(app_repository.reread_head().head, orders, lists)  # jobs publish meanwhile
-        if why is not None:
-            raise reverted_error(app_repository, why)
-        return found
 
     def _store_time_ms(self) -> int:
         """The object store's time; also shows that this process may write and delete."""
@@ -297,7 +277,7 @@ class Collector:
         names = app_repository.names
         for blob in app_repository.blobs.list(names.root):
             self._progress.advance()
-            kind = blob.name.removeprefix(names.root).partition("/")[0]
+            kind = names.kind_of(blob.name)
             if blob.name in reachable or blob.name in (*names.records, names.in_progress_marker):
                 report.needed.add(blob.size)
             elif kind == "garbage" or blob.name in known:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from statecore.errors import Corrupted
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head
+from statecore.repository.maintenance.garbage import list_orders, unnamed_manifests
 
 Order = tuple[int, int]
 """Epoch and generation of a head."""
@@ -39,11 +40,27 @@ def why_reverted(head: Head, manifests: Mapping[str, Order], lists: Iterable[Ord
     return None
 
 
-def reverted_error(app_repository: ApplicationRepository, why: str) -> Corrupted:
-    """The error for a job that must not go on with a head that has gone back."""
+def check_not_reverted(app_repository: ApplicationRepository, head: Head) -> Mapping[str, Order]:
+    """For which head each manifest was made that a head does not name, by blob; nothing of a replica.
+
+    Raises ``Corrupted`` for a head that is older than what was made for it, as that of a replica is during a copy.
+    """
+    if app_repository.repository.is_replica:
+        return {}
+    found, lists = unnamed_manifests(app_repository, head), list_orders(app_repository)
+    prefix = app_repository.names.manifests
+    orders = {name.removeprefix(prefix).removesuffix(".json"): order for name, order in found.items()}
+    if why_reverted(head, orders, lists) is not None:
+        why = why_reverted(app_repository.reread_head().head, orders, lists)  # jobs publish meanwhile
+        if why is not None:
+            raise _reverted_error(app_repository, why)
+    return found
+
+
+def _reverted_error(app_repository: ApplicationRepository, why: str) -> Corrupted:
     return Corrupted(
         f"The head of {app_repository.application_id} in {app_repository.url} has gone back to an older version: "
-        f"{why}. Nothing was deleted.",
+        f"{why}.",
         code="head-reverted",
         action="Find out what has put it there (a restored bucket, an older copy), and rebuild it; without --apply the "
         f"command only shows the plan: {app_repository.repair_command} --apply",

@@ -55,22 +55,24 @@ class VerificationRecord:
     def part(self, level: Level, part: int, parts: int) -> VerifiedPart | None:
         return next((one for one in self.verified if (one.level, one.part, one.parts) == (level, part, parts)), None)
 
-    def whole(self, level: Level) -> list[VerifiedPart]:
-        """All parts of a level, of the division whose oldest part is the newest; empty if none is complete."""
+    def whole(self, level: Level, now_ms: int) -> list[VerifiedPart]:
+        """All parts of a level, of the division whose oldest part is the newest; empty if none is complete.
+
+        Parts of a day after ``now_ms`` are of a wrong clock and do not count.
+        """
         divisions: dict[int, list[VerifiedPart]] = {}
         for one in self.verified:
-            if one.level == level:
+            if one.level == level and one.at_ms <= now_ms + _DAY_MS:
                 divisions.setdefault(one.parts, []).append(one)
         whole = [found for parts, found in divisions.items() if len(found) == parts]
         return max(whole, key=lambda found: min(one.at_ms for one in found), default=[])
 
-    @property
-    def known(self) -> dict[Level, tuple[int, int]]:
+    def known(self, now_ms: int) -> dict[Level, tuple[int, int]]:
         """Since when each level was verified as a whole, in ms since the epoch, and the damage that was found."""
         return {
             level: (min(one.at_ms for one in found), sum(one.damaged for one in found))
             for level in Level
-            if (found := self.whole(level))
+            if (found := self.whole(level, now_ms))
         }
 
     def next_part(self, parts: int, now_ms: int) -> int:

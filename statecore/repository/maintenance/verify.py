@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError, worst_of
@@ -22,6 +23,7 @@ from statecore.repository.blob_verification import NamedFile, sizes
 from statecore.repository.head import Head
 from statecore.repository.listing import ApplicationView, list_application
 from statecore.repository.maintenance.blob_reading import damaged_files
+from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.maintenance.verification_record import (
     Level,
     VerificationRecord,
@@ -32,6 +34,7 @@ from statecore.repository.maintenance.verification_record import (
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.repository import Repository
 from statecore.repository.verification import Damage, TaskManifestKey, Verification, VerifiedSnapshot, key_of
+from statecore.words import number_of
 
 MOST_PARTS = 1000
 SUBSET_PATTERN = r"^([1-9][0-9]{0,3})?/[1-9][0-9]{0,3}$"
@@ -88,6 +91,24 @@ class FoundDamage:
         }
 
 
+@dataclass(frozen=True)
+class DamageGroup:
+    """Damage of one blob, which stores of the same snapshots need."""
+
+    damaged: tuple[FoundDamage, ...]
+
+    @property
+    def first(self) -> FoundDamage:
+        return self.damaged[0]
+
+    @property
+    def what(self) -> str:
+        """What is wrong; of several stores the first is named."""
+        others = len(self.damaged) - 1
+        more = f" So {'does' if others == 1 else 'do'} {number_of(others, 'other store partition')}." if others else ""
+        return self.first.error.what + more
+
+
 @dataclass
 class VerificationReport:
     """What was verified of an application."""
@@ -114,16 +135,27 @@ class VerificationReport:
         """0 without damage, else that of the worst, as of ``repo snapshots``."""
         return worst_of(one.error.exit_code for one in self.damaged)
 
+    @property
+    def known(self) -> dict[Level, tuple[int, int]]:
+        """Since when each level was verified, and the damage that was found; nothing if it was not recorded."""
+        return {} if self.record is None else self.record.known(self.began_ms)
+
+    @property
+    def groups(self) -> list[DamageGroup]:
+        """The damage by blob: a pack has files of many stores."""
+        found = groupby(self.damaged, lambda one: (one.error.code, one.blob, one.snapshots))
+        return [DamageGroup(tuple(group)) for _, group in found]
+
     def check(self) -> None:
         """Raise an error that says what is damaged, if anything is."""
         if not self.damaged:
             return
-        first = self.damaged[0].error
+        first, groups = self.damaged[0].error, self.groups
         # one of another release, or one that may not be read, is not damaged
         begin = f"{self.application_id} is damaged: " if isinstance(first, Corrupted) else ""
-        lines = [f"{begin}{first.what}", *(one.error.what for one in self.damaged[1:_NAMED])]
-        if len(self.damaged) > _NAMED:
-            lines.append(f"And {len(self.damaged) - _NAMED} more (statecore repo verify --json).")
+        lines = [f"{begin}{groups[0].what}", *(one.what for one in groups[1:_NAMED])]
+        if len(groups) > _NAMED:
+            lines.append(f"And {len(groups) - _NAMED} more (statecore repo verify --json).")
         raise first.restated(
             "\n".join(lines),
             repository=self.repository,
@@ -207,8 +239,16 @@ class Verifier:
         verified = self._documents(view.head)
         self._blobs(report)
         self._attribute(report, verified)
+        self._check_head(report, view.head)
         self._write_record(report)
         return report
+
+    def _check_head(self, report: VerificationReport, head: Head) -> None:
+        """Whether the head has gone back to an older version, which is whole, but not what was published last."""
+        try:
+            check_not_reverted(self._app_repository, head)
+        except Corrupted as error:
+            report.damaged.insert(0, FoundDamage(error, Level.DOCUMENTS, self._app_repository.names.head))
 
     def _documents(self, head: Head) -> list[VerifiedSnapshot]:
         self._progress.phase("documents", len(head.snapshots), "snapshots")

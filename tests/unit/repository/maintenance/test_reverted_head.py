@@ -15,11 +15,14 @@ from statecore.objectstore.directory import DirectoryBlobs
 from statecore.objectstore.s3_location import S3Location
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
+from statecore.repository.listing import list_application
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import HeadRepairPlan, apply_repair, plan_repair
 from statecore.repository.maintenance.pins import pin
 from statecore.repository.maintenance.reverted_head import why_reverted
+from statecore.repository.maintenance.verification_record import Level
+from statecore.repository.maintenance.verify import Verifier
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.harness.s3_server import ACCESS, SECRET
@@ -72,6 +75,12 @@ class Kept:
         assert found is not None
         return found.content, found.version
 
+    def verified(self) -> list[str]:
+        """Codes of the damage that a verification of the documents finds."""
+        report = Verifier(self.app_repository, Level.DOCUMENTS).run(list_application(self.app_repository))
+        assert (report.record is None, report.not_recorded) == (False, "")
+        return [one.error.code for one in report.damaged]
+
     def repaired(self) -> HeadRepairPlan:
         """The plan, which changes nothing, then done: all that the new head names is whole."""
         before = self.content
@@ -116,8 +125,10 @@ def test_what_was_published_after_it_counts_again_with_the_pins_and_the_retentio
     assert kept.names == [second, first]
     with raises(Corrupted, "head-reverted"):
         kept.collect()
+    assert kept.verified() == ["head-reverted"]
     plan = kept.repaired()
     assert plan.code == "head-reverted"
+    assert kept.verified() == []
     assert kept.names == [sixth, fifth, fourth, first]
     assert codes(plan) == {third: "older", second: "older"}
     assert (kept.head.snapshots[-1].pinned, kept.head.snapshots[-1].note) == (True, "before the migration")

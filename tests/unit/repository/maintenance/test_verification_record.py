@@ -52,10 +52,11 @@ def test_the_part_whose_verification_is_the_oldest_has_its_turn(verified: tuple[
 
 def test_a_level_is_verified_since_its_oldest_part() -> None:
     parts = (part(1, 2, 50, 1), part(2, 2, 70, 2), part(1, 3, 80), part(2, 3, 90))
-    assert record(*parts).known == {Level.BYTES: (50, 3)}
-    assert record(*parts, part(3, 3, 60)).known == {Level.BYTES: (60, 0)}
-    assert record(*parts[1:]).known == {}
-    assert record(part(1, 1, 7, level=Level.FILES)).known == {Level.FILES: (7, 0)}
+    assert record(*parts).known(100) == {Level.BYTES: (50, 3)}
+    assert record(*parts, part(3, 3, 60)).known(100) == {Level.BYTES: (60, 0)}
+    assert record(*parts[1:]).known(100) == {}
+    assert record(*parts, part(1, 1, 2 * DAY_MS)).known(100) == {Level.BYTES: (50, 3)}, "of a wrong clock"
+    assert record(part(1, 1, 7, level=Level.FILES)).known(100) == {Level.FILES: (7, 0)}
 
 
 def test_it_is_updated_by_part(app_repository: ApplicationRepository, storage: Storage) -> None:

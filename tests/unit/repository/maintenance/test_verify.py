@@ -21,6 +21,7 @@ from statecore.repository.manifest import BaseFile, Extent, StoredDatabase, Stor
 from statecore.repository.publish.upload import LocalFile, put_files
 from tests.harness.raising import raises
 from tests.unit.repository.published import STORE, Publishing, flip
+from tests.unit.repository.snapshots import Snapshots
 
 DAY = 24 * 3600.0
 FILES = {"run": b"a run", "small.sst": b"a small file of RocksDB", "large.sst": b"a large one ".ljust(1 << 20, b".")}
@@ -170,10 +171,23 @@ def test_damage_names_who_needs_it_and_what_heals_it(world: World) -> None:
     assert "--from none" in first.error.action
     assert (second.snapshots, second.blob) == ((world.old,), extent.blob)
     assert "backup" not in second.error.action
+    assert [len(group.damaged) for group in world.verify(Level.FILES).groups] == [1, 1]
     world.orders.publish(20, [0], drops_other_tasks=False)
     report = world.verify(Level.FILES)
     assert report.intact == report.newest
     assert {one.intact for one in report.damaged} == {report.newest}
+
+
+def test_damage_of_one_blob_is_said_once(orders: Snapshots) -> None:
+    orders.publish("first", {"0_0": {"left": 50, "right": 50}})
+    (pack,) = [name for name in orders.storage.blobs if "/packs/" in name]
+    del orders.storage.blobs[pack]
+    report = Verifier(orders.app_repository, Level.FILES).run(list_application(orders.app_repository))
+    (group,) = report.groups
+    assert [(one.task, one.store) for one in group.damaged] == [("0_0", "left"), ("0_0", "right")]
+    with raises(Corrupted, "blob-missing", damaged=2) as found:
+        report.check()
+    assert str(found.value).count(pack) == 1
 
 
 def test_documents_are_healed_by_the_head(world: World) -> None:
@@ -240,7 +254,7 @@ def test_damage_counts_once_in_all_parts_together(world: World) -> None:
     world.flip("run")
     for _ in range(7):
         world.verify(Level.BYTES, Subset(None, 7))
-    assert read_record(world.application).known[Level.BYTES][1] == 2
+    assert read_record(world.application).known(1 << 60)[Level.BYTES][1] == 2
 
 
 def test_a_run_records_each_level_that_it_includes(world: World) -> None:
