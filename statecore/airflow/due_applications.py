@@ -13,8 +13,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
@@ -31,6 +31,7 @@ from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, chec
 from statecore.metrics import CheckpointMetrics
 from statecore.objectstore.base import RetryPolicy
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.maintenance.verification_record import verified_before
 from statecore.repository.repository import Repository, open_repository
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.spark_settings import settings_from_params
@@ -184,6 +185,7 @@ def _found(
                 "" if newest is None else newest.created_at,
                 *mapped.get(one.spec.application_id, (before.run_id, before.map_index)),
                 url,
+                verdict.verified,
             )
             found[one.spec.application_id] = checked.not_before(before)
     return found
@@ -294,10 +296,18 @@ def _check(repository: Repository, one: _Application, settings: Settings) -> Cal
     spec, tick_ms = one.spec, settings.checkpoint_tick_ms or DEFAULT_TICK_MS
     request = CheckpointRequest.from_json(one.entry["request"])
     assert spec is not None
-    return lambda: check_due(
-        ApplicationRepository(repository, spec.application_id),
-        spec,
-        tick_ms=tick_ms,
-        versioned=request.versioned,
-        versioned_ms=request.versioned_interval,
-    )
+    app_repository = ApplicationRepository(repository, spec.application_id)
+
+    def check() -> DueVerdict:
+        verdict = check_due(
+            app_repository,
+            spec,
+            tick_ms=tick_ms,
+            versioned=request.versioned,
+            versioned_ms=request.versioned_interval,
+        )
+        with suppress(StatecoreError):  # the page alone needs it
+            return replace(verdict, verified=tuple(verified_before(app_repository).levels(int(time.time() * 1000))))
+        return verdict
+
+    return check

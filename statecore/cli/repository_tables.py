@@ -218,12 +218,10 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
 
 def show_verified(record: VerificationRecord, now_ms: int, console: Console) -> None:
     """Print which levels were verified when: of those verified at once the highest."""
-    found: list[str] = []
-    newest = 0
-    for level, (at_ms, damaged) in reversed(record.known(now_ms).items()):
-        if at_ms > newest:
-            newest = at_ms
-            found.append(f"{level} {data_age(at_ms)}" + (f" ({damaged} damaged)" if damaged else ""))
+    found = [
+        f"{one.level} {data_age(one.since_ms)}" + (f" ({one.damaged} damaged)" if one.damaged else "")
+        for one in record.levels(now_ms)
+    ]
     print_line(console, f"verified: {', '.join(found) or 'never'}")
 
 

@@ -1,10 +1,13 @@
-"""How old the newest snapshot of each application is, by the last check of ``checkpoint_stores``.
+"""How old the newest snapshot of each application is, and when it was verified, by the last check.
+
+That is of the Dag ``checkpoint_stores``.
 
 A job's report shows a success as long as no later one replaces it, also when no later one comes: the object store is
 away, or nothing runs at all. So ``decide`` writes at every tick what it found, and the page compares that with the
 clock::
 
-    <reports>/.checks.json      by application: when it was checked, and until when its snapshot was complete then
+    <reports>/.checks.json      by application: when it was checked, until when its snapshot was complete then, and
+                                what was verified
 
 An application that could not be checked keeps its last entry, which becomes old. A check sees no snapshot that is
 published after it, such as that of the checkpoint it has found due; until the next check the job's report tells
@@ -23,6 +26,7 @@ from statecore.errors import Invalid
 from statecore.filesystem import replace_file
 from statecore.jobs.attempt import made_at_ms, parsed_time
 from statecore.jobs.history.report_head import ReportHead
+from statecore.repository.maintenance.verification_record import VerifiedLevel
 
 FILE = ".checks.json"
 
@@ -41,6 +45,7 @@ class Freshness:
         published_at: when it was published; empty without one.
         run_id, map_index: the task that was last mapped for its checkpoint; empty before the first.
         repository: URL of the repository that was checked.
+        verified: the verified levels of its snapshots, the highest first.
     """
 
     checked_ms: int
@@ -51,6 +56,7 @@ class Freshness:
     run_id: str = ""
     map_index: int = -1
     repository: str = ""
+    verified: tuple[VerifiedLevel, ...] = ()
 
     def not_before(self, earlier: Freshness) -> Freshness:
         """This check; what an earlier one proved of the same snapshot stays true."""

@@ -141,6 +141,8 @@ def _freshness() -> Callable[[Instance], dict[str, Any] | None]:
             "interval": format_duration(found.interval_ms),
             "snapshot": found.snapshot,
             "published_at": found.published_at,
+            "is_damaged": any(one.damaged for one in found.verified),
+            "verified": [{**asdict(one), "since": utc(one.since_ms / 1000)} for one in found.verified],
         }
 
     return of

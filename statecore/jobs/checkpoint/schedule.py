@@ -35,6 +35,7 @@ from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
+from statecore.repository.maintenance.verification_record import VerifiedLevel
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.units import format_duration
 
@@ -60,6 +61,7 @@ class DueVerdict:
             a checkpoint that begins much later finds out that another job was faster. ``None`` if the check failed.
         newest: the newest snapshot at the time of the check; ``None`` without one, or if the check failed.
         current_ms: a time at which the newest snapshot had all records, in ms since the epoch; ``None`` if not known.
+        verified: the verified levels of the snapshots; empty if they were never verified, or that could not be read.
     """
 
     is_due: bool
@@ -68,6 +70,7 @@ class DueVerdict:
     last_snapshot: str | None = None
     newest: SnapshotEntry | None = None
     current_ms: int | None = None
+    verified: tuple[VerifiedLevel, ...] = ()
 
 
 def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:

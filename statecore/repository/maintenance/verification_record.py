@@ -44,6 +44,15 @@ class VerifiedPart:
 
 
 @dataclass(frozen=True)
+class VerifiedLevel:
+    """Since when all of a level is verified, and how much damage was found."""
+
+    level: str
+    since_ms: int
+    damaged: int
+
+
+@dataclass(frozen=True)
 class VerificationRecord:
     """The content of a verification record."""
 
@@ -74,6 +83,14 @@ class VerificationRecord:
             for level in Level
             if (found := self.whole(level, now_ms))
         }
+
+    def levels(self, now_ms: int) -> list[VerifiedLevel]:
+        """The levels to be shown, the highest first: a lower one only if it was verified later."""
+        found: list[VerifiedLevel] = []
+        for level, (since_ms, damaged) in reversed(self.known(now_ms).items()):
+            if not found or since_ms > found[-1].since_ms:
+                found.append(VerifiedLevel(level, since_ms, damaged))
+        return found
 
     def next_part(self, parts: int, now_ms: int) -> int:
         """The part of all bytes whose last verification is the oldest; without any record another one each day."""

@@ -19,6 +19,7 @@ from statecore.airflow.ui.freshness import Freshness, record_checks
 from statecore.errors import NotFound
 from statecore.jobs.attempt import utc
 from statecore.jobs.history.report_index import INDEX
+from statecore.repository.maintenance.verification_record import VerifiedLevel
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.jobs.reports import attempt, done, entry, failed, write
 
@@ -325,7 +326,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
 
 
-def checked_ago(directory: Path, checked: int, current: int | None, interval: int = 60, **fields: str) -> None:
+def checked_ago(directory: Path, checked: int, current: int | None, interval: int = 60, **fields: Any) -> None:
     """Write the check of a time some seconds ago, and until when the snapshot was complete then."""
     now = int(time.time())
     found = Freshness((now - checked) * 1000, interval * 1000, None if current is None else (now - current) * 1000)
@@ -380,6 +381,25 @@ def test_the_age_of_a_snapshot_is_compared_with_the_interval(
     where = "/instance?name=orders&application=orders&host=one&state_dir="
     assert client(where, "viewer").text.count('role="alert"') == (late or unchecked)
     assert 'role="alert"' not in client(f"{where}/s", "viewer").text
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_what_was_verified_when_is_shown_and_damage_is_an_alarm(
+    client: Callable[..., Any], tmp_path: Path, damaged: int
+) -> None:
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0), published={"snapshot": "s1"}))
+    checked_ago(tmp_path, 10, 20)
+    assert "Never verified" in client("/", "viewer").text
+    now_ms = int(time.time() * 1000)
+    verified = (VerifiedLevel("files", now_ms - 60_000, damaged), VerifiedLevel("bytes", now_ms - 3_600_000, 0))
+    checked_ago(tmp_path, 10, 20, verified=verified)
+    text = client("/", "viewer").text
+    assert "Verified: files <time" in text
+    assert "bytes <time" in text
+    assert (text.count('role="alert"'), "2 damaged" in text) == ((1, True) if damaged else (0, False))
+    (shown,) = client("/stores", "viewer").json()["applications"]
+    assert [one["level"] for one in shown["freshness"]["verified"]] == ["files", "bytes"]
 
 
 @pytest.mark.usefixtures("ticking")

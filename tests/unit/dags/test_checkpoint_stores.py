@@ -25,6 +25,7 @@ from statecore.jobs.history.report_index import ReportIndex
 from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS
 from statecore.objectstore.base import DEFAULT_RETRIES, RetryPolicy
 from statecore.repository.head import SnapshotEntry
+from statecore.repository.maintenance.verification_record import VerifiedLevel, VerifiedPart, record_verified
 from statecore.repository.repository import create_repository
 from tests.harness.case_selection import one_of
 from tests.harness.collector import Collector
@@ -257,6 +258,8 @@ def test_what_was_found_is_kept_for_the_page_and_exported(
     world = World(tmp_path / "app")
     world.write({b"a": b"1"}, 9)
     world.snapshot()
+    verified = VerifiedPart("files", 1, 1, 5, "s", 2)
+    record_verified(world.app_repository, [verified])
     directory = Settings.from_environment().reports
     record_checks(directory, {"gone": Freshness(1, 1)}, set())
     with Collector() as collector:
@@ -270,6 +273,7 @@ def test_what_was_found_is_kept_for_the_page_and_exported(
     assert found.keys() == {"gone", "app"}
     assert (found["app"].snapshot, found["app"].published_at) == (newest.snapshot, newest.created_at)
     assert (found["app"].interval_ms, found["app"].repository) == (300_000, world.url)
+    assert found["app"].verified == (VerifiedLevel("files", 5, 2),)
     assert values == [found["app"].checked_ms / 1000, (found["app"].current_ms or 0) / 1000, 300]
     before = found["app"]
     with pytest.raises(StatecoreError):

@@ -81,7 +81,7 @@ def test_the_runs_of_a_rotation_verify_all_applications_and_all_bytes(repository
         reads.append({name: one.xcom_pull(task_ids="verify", map_indexes=one.map_index) for name, one in found.items()})
     assert {report["orders"]["part"] for report in reads} == {1, 2, 3}
     assert sum(report["orders"]["read_bytes"] for report in reads) == reads[0]["orders"]["bytes"] > 0
-    assert len(read_record(repository.orders.app_repository).whole(Level.BYTES)) == 3
+    assert len(read_record(repository.orders.app_repository).whole(Level.BYTES, 1 << 60)) == 3
 
 
 def test_damage_fails_the_task_of_its_application_at_once(repository: Repository, tmp_path: Path) -> None:

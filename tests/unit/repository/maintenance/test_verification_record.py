@@ -59,6 +59,11 @@ def test_a_level_is_verified_since_its_oldest_part() -> None:
     assert record(part(1, 1, 7, level=Level.FILES)).known(100) == {Level.FILES: (7, 0)}
 
 
+def test_a_lower_level_is_shown_only_if_it_was_verified_later() -> None:
+    parts = [part(1, 1, at_ms, level=level) for level, at_ms in zip(Level, (90, 70, 70), strict=True)]
+    assert [(one.level, one.since_ms) for one in record(*parts).levels(100)] == [("bytes", 70), ("documents", 90)]
+
+
 def test_it_is_updated_by_part(app_repository: ApplicationRepository, storage: Storage) -> None:
     assert read_record(app_repository).generation == 0
     record_verified(app_repository, [part(1, 2, 5), part(1, 1, 5, level=Level.FILES)])
