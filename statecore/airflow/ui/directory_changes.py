@@ -15,7 +15,7 @@ from statecore.airflow.directory_change.change import Change
 from statecore.airflow.directory_change.migration import Migration
 from statecore.airflow.directory_change.recovery import Recovery
 from statecore.errors import Invalid
-from statecore.jobs.attempt import Attempt
+from statecore.jobs.attempt import Attempt, Instance
 from statecore.jobs.history.report_head import ReportError, read_report
 from statecore.jobs.history.report_index import directory_name
 from statecore.jobs.migrate.report import MigrateReport, MigrationOutcome
@@ -53,9 +53,9 @@ class DirectoryChange(NamedTuple):
     is_bad: bool
 
 
-def last_changes(reports: Path, application_id: str = "") -> list[DirectoryChange]:
-    """The last changes of an application, by default of all, newest first."""
-    below = directory_name(application_id) if application_id else "*"
+def last_changes(reports: Path, instance: Instance | None = None) -> list[DirectoryChange]:
+    """The last changes of an instance, by default of all, newest first."""
+    below = "*" if instance is None else directory_name(instance.application_id)
     files = (
         (file.stat().st_mtime_ns, str(file), kind)
         for kind in _KINDS
@@ -64,8 +64,8 @@ def last_changes(reports: Path, application_id: str = "") -> list[DirectoryChang
     )
     newest = heapq.nlargest(_READ, files, key=lambda one: one[:2])
     found = (change for _, file, kind in newest for change in _read(Path(file), kind))
-    of_application = (one for one in found if application_id in ("", one.attempt.application_id))
-    return sorted(of_application, key=lambda one: one.when, reverse=True)[:SHOWN]
+    of_instance = (one for one in found if instance in (None, one.attempt.instance))
+    return sorted(of_instance, key=lambda one: one.when, reverse=True)[:SHOWN]
 
 
 def _read(file: Path, kind: Change) -> Iterator[DirectoryChange]:

@@ -97,8 +97,7 @@ def instance(
     """One instance with its store partitions and attempts, as HTML."""
     selected = Instance(application, host, state_dir)
     found = instance_page(_index(), selected, name, page)
-    of_application = last_changes(_index().directory, application) if application else []
-    changes = [one for one in of_application if (one.attempt.host, one.attempt.state_dir) == (host, state_dir)]
+    changes = last_changes(_index().directory, selected) if application else []
     status = 200 if found else 404
     return render(
         "instance.html", status, name=name, instance=selected, page=found, freshness=_freshness(), changes=changes

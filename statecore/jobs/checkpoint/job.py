@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from statecore.errors import Reason
+from statecore.errors import Reason, StatecoreError
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.plan import CheckpointPlan
@@ -79,9 +79,18 @@ class CheckpointJob(Job):
                 self._said.add(line)
                 self.say(line)
 
-    def forget_plan(self) -> None:
-        """Delete the frozen plan, which a retry would resume."""
-        self.home.forget(PLAN_SUFFIX)
+    def forget_plan(self) -> tuple[str, ...]:
+        """Delete the frozen plan, which a retry would resume; returns a note where that is not possible.
+
+        The checkpoint is made by then, so credentials without the right to delete are no failure.
+        """
+        try:
+            self.home.forget(PLAN_SUFFIX)
+        except StatecoreError as error:
+            note = f"warning: the checkpoint is made, but its plan could not be deleted ({error.code}): {error.what}"
+            self.say_once([note])
+            return (note,)
+        return ()
 
     def report(
         self,

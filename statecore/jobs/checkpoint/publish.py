@@ -55,13 +55,13 @@ def finish_if_made(job: CheckpointJob, publication: Publication, marker: InProgr
     """Delete what a killed attempt has left, if nothing is left to do; ``None`` if something is."""
     if (earlier := publication.earlier()) is not None:
         marker.delete_at_end()
-        job.forget_plan()
-        return AlreadyMade("already published", earlier)
+        return AlreadyMade("already published", earlier, notes=job.forget_plan())
     if (faster := made_since(publication.entries, job.request.decided_upon)) is not None:
+        left: tuple[str, ...] = ()
         if job.home.read(PLAN_SUFFIX) is not None:
             marker.delete_at_end()
-            job.forget_plan()
-        return AlreadyMade("made by another job", notes=(faster,))
+            left = job.forget_plan()
+        return AlreadyMade("made by another job", notes=(faster, *left))
     return None
 
 

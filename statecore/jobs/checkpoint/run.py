@@ -83,14 +83,14 @@ def _advance(job: CheckpointJob) -> ReadReport:
         job.faults.reach("checkpoint.after-plan")
         tails = read_sound_tails(job, publication, planned)
         manifests, published, unchanged = publish_tails(job, publication, tails)
-        job.forget_plan()
+        left = job.forget_plan()
         job.faults.reach("checkpoint.after-publication")
         if published is None:
-            return job.report(tails, tails.notes, None, unchanged)
+            return job.report(tails, (*tails.notes, *left), None, unchanged)
         compacted = compact_after(job, publication, manifests)
         if publication.newest is not None and _day(published.created_at) != _day(publication.newest.created_at):
             job.home.sweep()  # once a day, because listing costs as much as writing
-        report = job.report(tails, (*tails.notes, *compacted.notes), published)
+        report = job.report(tails, (*tails.notes, *compacted.notes, *left), published)
         return _rebuild_damaged(job, report, compacted.damaged)
 
 

@@ -70,13 +70,14 @@ def test_what_was_changed_or_refused_and_what_failed_is_shown_the_newest_first(t
     ]
 
 
-def test_those_of_one_application_are_its_own_and_the_number_is_bounded(tmp_path: Path) -> None:
+def test_those_of_one_instance_are_its_own_and_the_number_is_bounded(tmp_path: Path) -> None:
     for second in range(SHOWN + 5):
         for application in ("orders", "payments"):
             done = migration(second, MigrationOutcome.MIGRATED, *TASKS, application=application)
             write(tmp_path, "migrations", second, done, application)
     assert len(last_changes(tmp_path)) == SHOWN
-    found = last_changes(tmp_path, "payments")
-    assert {one.attempt.application_id for one in found} == {"payments"}
+    instance = last_changes(tmp_path)[0].attempt.instance._replace(application_id="payments")
+    found = last_changes(tmp_path, instance)
+    assert {one.attempt.instance for one in found} == {instance}
     assert [one.when for one in found] == [utc(BEGAN + second) for second in range(SHOWN + 4, 4, -1)]
-    assert last_changes(tmp_path, "nobody") == []
+    assert last_changes(tmp_path, instance._replace(host="another")) == []

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from statecore.errors import Retryable
+from statecore.errors import Invalid, Retryable
 from statecore.jobs.checkpoint import compaction, run
 from statecore.jobs.checkpoint.compaction import not_rebuilt_note
 from statecore.jobs.checkpoint.job import CheckpointJob
-from statecore.jobs.checkpoint.publish import publication_of
+from statecore.jobs.checkpoint.publish import finish_if_made, publication_of
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.in_progress_marker import marked_in_progress
+from statecore.jobs.job_home import RepositoryHome
 from statecore.jobs.read_report import ReadReport
 from statecore.repository.manifest import TaskManifest
 from tests.harness.raising import raises
@@ -79,6 +81,27 @@ def test_a_damaged_store_is_rebuilt_by_a_retry_of_the_checkpoint_that_found_it(
     rebuilt = publish(world, job_of(world, "nightly-rebuilt"))
     assert snapshot_of(retry(world)) == rebuilt
     assert snapshot_of(retry(world)) == mine, "nothing is left to be rebuilt"
+
+
+class KeepsAll(RepositoryHome):
+    """The files of a request, by credentials that may not delete."""
+
+    def forget(self, suffix: str) -> None:
+        raise Invalid(f"{suffix} may not be deleted.", code="object-store-denied", action="Grant it.")
+
+
+def test_a_checkpoint_is_made_also_by_who_may_not_delete(world: World) -> None:
+    job = job_of(world, "nightly")
+    mine = publish(world, job)
+    job.home = KeepsAll(job.repository, "nightly")
+    (note,) = job.forget_plan()
+    assert note.startswith("warning: ")
+    assert "object-store-denied" in note
+    with marked_in_progress(job.repository) as marker:
+        already = finish_if_made(job, publication_of(job), marker)
+    assert already is not None
+    assert already.published is not None
+    assert (already.published.snapshot, already.notes) == (mine, (note,))
 
 
 def test_a_damaged_store_is_not_rebuilt_where_that_is_not_allowed(
