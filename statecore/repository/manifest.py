@@ -261,6 +261,11 @@ class Manifest:
     cluster_id: str = ""
 
     @property
+    def order(self) -> tuple[int, int]:
+        """Epoch and generation of the head that it was made for."""
+        return self.epoch, self.generation
+
+    @property
     def identity(self) -> str:
         """Hash of what all stores are made of: equal runs, in equal order, up to equal offsets."""
         return _hash_of([reference.task, reference.identity] for reference in self.task_manifests)

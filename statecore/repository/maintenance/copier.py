@@ -326,7 +326,7 @@ class Copier:
         named = {entry.snapshot for entry in now.snapshots}
         new = [entry for entry in head.snapshots if entry.snapshot not in named]
         manifests = (self._source.manifest(entry).value for entry in new)
-        return any((one.epoch, one.generation) <= now.order for one in manifests)
+        return any(one.order <= now.order for one in manifests)
 
     def _has_manifest(self, snapshot: str) -> bool:
         try:

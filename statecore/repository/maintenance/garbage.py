@@ -114,7 +114,7 @@ class GarbageRule:
             return is_collected(blob.name, self.head.collection)
         if kind == "manifests":
             order = self.manifests.get(blob.name)
-            return order is not None and order <= (self.head.epoch, self.head.generation)
+            return order is not None and order <= self.head.order
         if kind in OF_JOBS:
             return self.now_ms - blob.modified * 1000 > self.unused_ms
         return kind == "contents"
@@ -131,7 +131,7 @@ def unnamed_manifests(app_repository: ApplicationRepository, head: Head) -> dict
             app_repository.check_own(manifest)
         except (Invalid, NotFound):
             return None
-        return manifest.epoch, manifest.generation
+        return manifest.order
 
     return {name: one for name, one in zip(names, parallel_map(order, names), strict=True) if one is not None}
 
@@ -147,10 +147,14 @@ class GarbageList:
     snapshots: tuple[str, ...]  # those that the head named: no other manifest up to its generation ever counts
     collection: int
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """Epoch and generation of the head that it was made for."""
+        return self.epoch, self.generation
+
     def excludes(self, manifest: Manifest) -> bool:
         """Whether no head can ever name a manifest, even if it was put after the list."""
-        is_older = (manifest.epoch, manifest.generation) <= (self.epoch, self.generation)
-        return is_older and manifest.snapshot not in self.snapshots
+        return manifest.order <= self.order and manifest.snapshot not in self.snapshots
 
 
 GARBAGE_LIST = DocumentType("list of garbage", VERSION, GarbageList, OTHER_RELEASE)

@@ -162,7 +162,7 @@ def _plan_of_readable_head(
     manifests, unread, _ = find_manifests(app_repository)
     orders = {name: found.order[:2] for name, found in manifests.items()}
     now = app_repository.read_head() or read  # jobs publish meanwhile
-    why = why_reverted(now.head, orders, [(one.epoch, one.generation) for one in lists])
+    why = why_reverted(now.head, orders, [one.order for one in lists])
     if why is not None:
         known = {"epoch": now.head.epoch, "generation": now.head.generation, "collection": now.head.collection}
         pins = {one.snapshot: one.note for one in now.head.snapshots if one.pinned}

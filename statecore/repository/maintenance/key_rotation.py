@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from statecore.documents import encode_json
-from statecore.errors import Fenced, Invalid
+from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.objectstore.user_key import UserKey
-from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, WrappedKey
+from statecore.repository.descriptor import RepositoryDescriptor, WrappedKey
 from statecore.repository.encryption import not_encrypted, unwrapped, wrapped
 from statecore.repository.key_document import renew_key_document
+from statecore.repository.maintenance.descriptor_change import change_descriptor
 from statecore.repository.object_store import object_store_of, with_key
 from statecore.repository.repository import Repository, open_repository
-
-_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -83,29 +81,13 @@ def plan_rotation(url: str, new_key: UserKey) -> KeyRotation:
 def rotate(rotation: KeyRotation, faults: FaultPoints = NO_FAULTS) -> None:
     """Apply a rotation."""
     if not rotation.is_resumed:
-        _swap(rotation)
+        change_descriptor(rotation.repository, lambda found: _with_key(found, rotation))
         faults.reach("rotate-key.after-descriptor")
     renew_key_document(rotation.repository.object_store)
 
 
-def _swap(rotation: KeyRotation) -> None:
-    """Change the descriptor, unless another process has rotated the key since."""
-    object_store, opened = rotation.repository.object_store, rotation.repository.descriptor
-    for _ in range(_TRIES):
-        found = object_store.pointers.read(DESCRIPTOR_NAME)
-        if found is None:
-            break
-        document = DESCRIPTOR.read(found.content)
-        if (document.value.id, document.value.encryption) != (opened.id, opened.encryption):
-            break
-        changed = DESCRIPTOR.rewritten(document, replace(document.value, encryption=rotation.encryption))
-        content = encode_json(DESCRIPTOR.sealed(changed))
-        if object_store.pointers.swap(DESCRIPTOR_NAME, content, found.version) is not None:
-            return
-    raise Fenced(
-        f"The descriptor of the repository at {object_store.url} was replaced by another process. Its key is as that "
-        "left it.",
-        code="repository-replaced",
-        action="Check which process writes there, and run this again.",
-        repository=object_store.url,
-    )
+def _with_key(found: RepositoryDescriptor, rotation: KeyRotation) -> RepositoryDescriptor | None:
+    """The descriptor with the new key; ``None`` if another process has rotated the key since."""
+    if found.encryption not in (rotation.repository.descriptor.encryption, rotation.encryption):
+        return None
+    return replace(found, encryption=rotation.encryption)

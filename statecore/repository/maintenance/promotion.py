@@ -12,19 +12,16 @@ before that of the promotion, or fails. A killed promotion is gone on with by th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from statecore.documents import encode_json
-from statecore.errors import Fenced, Retryable, StatecoreError
+from statecore.errors import Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.application_repository import ApplicationRepository, applications_in
-from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, RepositoryDescriptor, Role
+from statecore.repository.descriptor import Role
 from statecore.repository.head import Head
+from statecore.repository.maintenance.descriptor_change import change_descriptor
 from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import Repository
-
-_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -58,35 +55,13 @@ def promote(repository: Repository, faults: FaultPoints = NO_FAULTS) -> Promotio
     """Make a replica a primary; what was changed. A damaged head is left to ``repo repair-head``."""
     plan = plan_promotion(repository)
     if plan.copy_of:
-        primary = _rewritten(repository, lambda found: replace(found, role=Role.PRIMARY))
+        primary = change_descriptor(repository, lambda found: replace(found, role=Role.PRIMARY))
         faults.reach("promote-replica.after-descriptor")
         for name in plan.heads:
             ApplicationRepository(primary, name).change_head(_with_next_epoch)
             faults.reach("promote-replica.after-head")
-        _rewritten(repository, lambda found: replace(found, copy_of=""))
+        change_descriptor(repository, lambda found: replace(found, copy_of=""))
     return plan
-
-
-def _rewritten(repository: Repository, change: Callable[[RepositoryDescriptor], RepositoryDescriptor]) -> Repository:
-    """Change the descriptor; the repository as it is then."""
-    object_store = repository.object_store
-    for _ in range(_TRIES):
-        found = object_store.pointers.read(DESCRIPTOR_NAME)
-        if found is None:
-            break
-        document = DESCRIPTOR.read(found.content)
-        if document.value.id != repository.descriptor.id:
-            break
-        changed = change(document.value)
-        content = encode_json(DESCRIPTOR.sealed(DESCRIPTOR.rewritten(document, changed)))
-        if changed == document.value or object_store.pointers.swap(DESCRIPTOR_NAME, content, found.version):
-            return Repository(object_store, changed)
-    raise Fenced(
-        f"The descriptor of the repository at {object_store.url} was replaced by another process.",
-        code="repository-replaced",
-        action="Check which process writes there, and run this again.",
-        repository=object_store.url,
-    )
 
 
 def _with_next_epoch(head: Head) -> Head:

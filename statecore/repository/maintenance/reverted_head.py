@@ -35,7 +35,7 @@ def why_reverted(head: Head, manifests: Mapping[str, Order], lists: Iterable[Ord
     if epoch > head.epoch or (epoch == head.epoch and generation > head.generation + 1):
         return f"{here} snapshot of a later one, {snapshot} (generation {generation}, epoch {epoch})"
     later = max(lists, default=(0, 0))
-    if later > (head.epoch, head.generation):
+    if later > head.order:
         return f"{here} list of garbage of a later one (generation {later[1]}, epoch {later[0]})"
     return None
 

@@ -1,0 +1,39 @@
+"""Swaps the repository descriptor for a changed one, for promotions and key rotations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from statecore.documents import encode_json
+from statecore.errors import Fenced
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, RepositoryDescriptor
+from statecore.repository.repository import Repository
+
+_TRIES = 20
+
+
+def change_descriptor(
+    repository: Repository, change: Callable[[RepositoryDescriptor], RepositoryDescriptor | None]
+) -> Repository:
+    """Swap the descriptor for what ``change`` makes of it; the repository as it is then.
+
+    Raises ``Fenced`` if it is another repository's by now, or if ``change`` returns ``None`` for what is there.
+    """
+    object_store = repository.object_store
+    for _ in range(_TRIES):
+        found = object_store.pointers.read(DESCRIPTOR_NAME)
+        if found is None:
+            break
+        document = DESCRIPTOR.read(found.content)
+        changed = change(document.value) if document.value.id == repository.descriptor.id else None
+        if changed is None:
+            break
+        content = encode_json(DESCRIPTOR.sealed(DESCRIPTOR.rewritten(document, changed)))
+        if changed == document.value or object_store.pointers.swap(DESCRIPTOR_NAME, content, found.version):
+            return Repository(object_store, changed)
+    raise Fenced(
+        f"The descriptor of the repository at {object_store.url} was replaced by another process.",
+        code="repository-replaced",
+        action="Check which process writes there, and run this again.",
+        repository=object_store.url,
+    )
