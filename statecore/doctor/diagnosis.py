@@ -223,19 +223,6 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
     by_task: dict[str, list[StoreView]] = {}
     for store in reading.stores:
         by_task.setdefault(store.task, []).append(store)
-    wiped = {
-        store.task
-        for store in reading.stores
-        if store.logged
-        and not _fails_start(reading.tasks[store.task])
-        and context.is_wiped(store, reading.tasks[store.task])
-    }
-    of_stores = [
-        [copy]
-        if (copy := _backup(store, by_task[store.task]))
-        else _of_store(store, reading.tasks[store.task], context, is_wiped=store.task in wiped)
-        for store in reading.stores
-    ]
     store_counts = Counter(place.task for place in reading.places)
     for name, task in reading.tasks.items():
         of_task = by_task.get(name, [])
@@ -253,7 +240,18 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
             declared += check_declarations(reading.spec, reading.places, empty_tasks, context)
         beyond += [one for one in declared if not _is_transient(one, reading)]
     beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
-    without_changelog = check_unlogged(reading.stores, reading.tasks, beyond, context)
+    wiped = {one.task for one in beyond if one.code == "store-absent" and one.severity is Severity.ERROR}
+    backups = {(one.task, one.store): copy for one in reading.stores if (copy := _backup(one, by_task[one.task]))}
+    opened = [one for one in reading.stores if (one.task, one.store) not in backups]
+    wiped |= {store.task for store in opened if context.is_wiped(store, reading.tasks[store.task])}
+    wiped_first = {name for name in wiped if not _fails_start(reading.tasks[name])}
+    of_stores = [
+        [copy]
+        if (copy := backups.get((store.task, store.store)))
+        else _of_store(store, reading.tasks[store.task], context, is_wiped=store.task in wiped_first)
+        for store in reading.stores
+    ]
+    without_changelog = check_unlogged(reading.stores, wiped)
     of_unlogged = {(one.task, one.store): one for one in without_changelog}
     checked_stores = tuple(
         replace(store, findings=(*found, *_as_list(of_unlogged.get((store.task, store.store)))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from statecore.doctor.checks.context import CheckContext, foreign_offsets, store_finding
@@ -206,12 +206,8 @@ def _not_closed(store: StoreView, task: TaskView, context: CheckContext) -> Find
     return found
 
 
-def check_unlogged(
-    stores: Iterable[StoreView], tasks: Mapping[str, TaskView], beyond: Iterable[Finding], context: CheckContext
-) -> list[Finding]:
-    """Stores without changelog, and which of them the next start deletes with their task."""
-    wiped = {one.task for one in beyond if one.code == "store-absent" and one.severity is Severity.ERROR}
-    wiped |= {store.task for store in stores if context.is_wiped(store, tasks[store.task])}
+def check_unlogged(stores: Iterable[StoreView], wiped: Collection[str]) -> list[Finding]:
+    """Stores without changelog, and which of them the next start deletes with their task, if that is ``wiped``."""
     result = []
     for store in stores:
         if store.logged or not store.databases:
