@@ -111,6 +111,15 @@ class World:
             guarantee=str(self.guarantee),
         )
 
+    def write_spec(self, path: Path) -> Path:
+        path.write_text(
+            f"application_id: {self.application_id}\nbootstrap_servers: {self.servers}\n"
+            f"processing_guarantee: {self.guarantee}\nsubtopologies:\n"
+            f'  "0": {{stores: {{{TABLE}: {{kind: versioned-key-value, retention: {HISTORY // MINUTE}m}}, '
+            f"{BUFFER}: {{kind: grace-buffer}}}}}}\n"
+        )
+        return path
+
     def produce(self, topic: str, moments: list[tuple[int, bytes]]) -> None:
         records = [Record(b"key-%d" % key, value, key % PARTITIONS, at) for at, value in moments for key in range(KEYS)]
         topics.produce(self.servers, topic, records)
@@ -279,13 +288,7 @@ def test_kafka_streams_never_emits_what_it_has_restored_and_after_a_repair_it_do
     now = moment_restored_as(later_ones)
     world = World(broker, streams_jvm, application_id, state_dir, "at_least_once", now=now)
     right = {task: world.buffered(task) for task in TASKS}
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(
-        f"application_id: {application_id}\nbootstrap_servers: {broker.bootstrap_servers}\n"
-        "processing_guarantee: at_least_once\nsubtopologies:\n"
-        f'  "0": {{stores: {{{TABLE}: {{kind: versioned-key-value, retention: {HISTORY // MINUTE}m}}, '
-        f"{BUFFER}: {{kind: grace-buffer}}}}}}\n"
-    )
+    spec = world.write_spec(tmp_path / "stores.yaml")
     shutil.rmtree(world.directory.path)
     with world.application() as application:
         assert application.restored_records()[BUFFER, 0] == 4 * KEYS // PARTITIONS
@@ -314,3 +317,31 @@ def test_kafka_streams_never_emits_what_it_has_restored_and_after_a_repair_it_do
         world.wait()
     assert world.emitted() == {**emitted, b"stays+newer table": KEYS, b"stays too+newer table": KEYS}
     assert diagnose_directory(world.directory, spec=load_spec(spec)).findings == ()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_repaired", [True, False], ids=["repaired", "as it is"])
+def test_a_buffer_whose_task_the_next_start_wipes_is_lost_unless_it_is_repaired_before(
+    broker, streams_jvm, application_id, state_dir, tmp_path, is_repaired
+):
+    world = World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+    spec = world.write_spec(tmp_path / "stores.yaml")
+    for task in TASKS:
+        shutil.rmtree(world.directory.task_path(task) / "rocksdb" / TABLE)
+    found = {(one.task, one.code) for one in diagnose_directory(world.directory, spec=load_spec(spec)).findings}
+    assert found == {(task, code) for task in TASKS for code in ("store-absent", "grace-buffer-miskeyed")}
+    if is_repaired:
+        request = RepairRequest(
+            application_id=application_id, state_dir=str(state_dir), spec_path=str(spec), apply=True
+        )
+        assert run_repair(request, InProcessEngine()).remaining == ()
+        assert diagnose_directory(world.directory, spec=load_spec(spec)).findings == ()
+    with world.application() as application:
+        restored = application.restored_records()
+        assert restored.get((BUFFER, 0), 0) == (0 if is_repaired else 4 * KEYS // PARTITIONS)
+        world.produce(world.left, [(NOW + 5 * GRACE, b"later")])
+        world.wait()
+    emitted = world.emitted()
+    assert (emitted.get(b"stays+table"), emitted.get(b"stays too+table")) == (
+        (KEYS, KEYS) if is_repaired else (None,) * 2
+    )
