@@ -70,6 +70,11 @@ def _lines(application_id: str, plan: HeadRepairPlan, *, applied: bool) -> list[
         f"{one.file_bytes:,} bytes"
         for one in head.snapshots
     ]
+    if not head.snapshots:
+        lines.append(
+            "  warning: nothing can be fetched then, and repo prune deletes all files a day later. Look first for the "
+            "manifests in a replica, or in the bucket's versions"
+        )
     lines += _left_out("left out", plan)
     if applied:
         return [*lines, "the head was replaced; jobs that are publishing now are fenced, start them again"]
