@@ -13,7 +13,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import is_topic_name
-from statecore.spec.model import segment_interval_of
+from statecore.spec.model import segment_interval_of, segmentation_of
 from statecore.words import number_of
 
 
@@ -74,9 +74,10 @@ def _disagreeing(store: StoreView, task: TaskView, context: CheckContext) -> lis
     because the others then share one offset, and all later records are restored. Transactional stores have no status to
     show that, but a close flushes every segment: if one has no offset, whatever was flushed since the others were
     opened was flushed before a kill. A segment with rows and without the family is an older release's, put there by
-    hand: nothing says which records it has.
+    hand: nothing says which records it has. Rows of expired segments are never answered, so their offsets are harmless.
     """
     found = []
+    live = _live(store)
     flushed_since = any(one.offsets and _is_flushed_since_close(one, context) for one in store.databases)
     has_older = context.has_older_segments(store, task)
     own = TaskId.parse(store.task).partition  # offsets of other partitions are another finding
@@ -84,7 +85,7 @@ def _disagreeing(store: StoreView, task: TaskView, context: CheckContext) -> lis
     for partition in sorted(partitions):
         at: dict[int, list[str]] = {}
         lacking = []
-        for one in store.databases:
+        for one in live:
             offset = one.offsets.get(partition)
             if offset is not None and offset != OFFSET_UNKNOWN:
                 at.setdefault(offset, []).append(one.name)
@@ -119,6 +120,16 @@ def _disagreeing(store: StoreView, task: TaskView, context: CheckContext) -> lis
             )
         )
     return found
+
+
+def _live(store: StoreView) -> Sequence[DatabaseView]:
+    """The databases without the segments that have expired by the time at which the newest segment begins."""
+    segmentation = None if store.declared is None else segmentation_of(replace(store.declared, kind=store.kind))
+    newest = max((one.start for one in store.databases if one.start is not None), default=None)
+    if segmentation is None or newest is None:
+        return store.databases
+    first = segmentation.first_live(newest)
+    return [one for one in store.databases if one.start is None or one.start // segmentation.interval_ms >= first]
 
 
 def _misplaced(store: StoreView) -> list[Finding]:

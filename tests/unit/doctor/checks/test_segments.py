@@ -8,6 +8,7 @@ import pytest
 
 from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import RELEASES
+from statecore.spec.reader import read_spec
 from tests.harness.damage_functions import drop_family, edited, segments_of
 from tests.unit.doctor.diagnosing import (
     ALOS,
@@ -15,6 +16,7 @@ from tests.unit.doctor.diagnosing import (
     ERROR,
     LOSS,
     NOTE,
+    SPEC,
     WARNING,
     checkpoint,
     codes,
@@ -34,6 +36,14 @@ def test_segments_that_disagree(tmp_path):
     assert one.evidence["offsets"] == {"100": ["w.600000"], "150": ["w.900000"]}
     # Exactly-once deletes the task, so nothing is lost.
     assert codes(tmp_path, guarantee=EOS)["segments-disagree"] is ERROR
+
+
+@pytest.mark.parametrize(("expired", "severity"), [(0, None), (600_000, LOSS)])
+def test_what_an_expired_segment_missed_is_harmless(tmp_path, expired, severity):
+    """One that a restored backup has put back, for example: Kafka Streams answers with none of its rows."""
+    window(tmp_path, {expired: (100, 1, 2), 1_200_000: (150, 1, 2)})
+    declared = SPEC.format(guarantee="at_least_once", stores="w: {kind: window, retention: 10m}")
+    assert codes(tmp_path, spec=read_spec(declared), guarantee=ALOS).get("segments-disagree") is severity
 
 
 def test_a_segment_that_was_never_flushed_is_a_disagreement_where_another_was(tmp_path):
