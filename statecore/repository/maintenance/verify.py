@@ -237,18 +237,20 @@ class Verifier:
             report.part = part or verified_before(app_repository).next_part(report.parts, now_ms)
         report.snapshots, report.newest = len(view.head.snapshots), view.head.snapshots[0].snapshot
         verified = self._documents(view.head)
+        reverted = self._reverted(view.head)
         self._blobs(report)
         self._attribute(report, verified)
-        self._check_head(report, view.head)
+        report.damaged[:0] = reverted
         self._write_record(report)
         return report
 
-    def _check_head(self, report: VerificationReport, head: Head) -> None:
-        """Whether the head has gone back to an older version, which is whole, but not what was published last."""
+    def _reverted(self, head: Head) -> list[FoundDamage]:
+        """A head that has gone back to an older version, which is whole, but not what was published last."""
         try:
             check_not_reverted(self._app_repository, head)
         except Corrupted as error:
-            report.damaged.insert(0, FoundDamage(error, Level.DOCUMENTS, self._app_repository.names.head))
+            return [FoundDamage(error, Level.DOCUMENTS, self._app_repository.names.head)]
+        return []
 
     def _documents(self, head: Head) -> list[VerifiedSnapshot]:
         self._progress.phase("documents", len(head.snapshots), "snapshots")
