@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from statecore.formats.releases import (
     OFFSETS_COLUMN_FAMILY,
     PLAIN_PARENT,
 )
+from statecore.formats.segments import Segmentation
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
+from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec, segmentation_of
 from statecore.statedir.database_state import DatabaseState
 from statecore.statedir.known_files import KnownFile, OffsetFileContent
 from statecore.stores.lock_holder import Holder
@@ -175,6 +176,11 @@ class StoreView:
     @property
     def readable(self) -> tuple[DatabaseView, ...]:
         return tuple(one for one in self.databases if not one.broken)
+
+    @property
+    def segmentation(self) -> Segmentation | None:
+        """How its rows are divided by time, as declared; ``None`` if they are not, or it is not declared."""
+        return None if self.declared is None else segmentation_of(replace(self.declared, kind=self.kind))
 
     @property
     def has_decided_changelog(self) -> bool:

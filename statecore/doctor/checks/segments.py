@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
@@ -13,7 +12,6 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import is_topic_name
-from statecore.spec.model import segment_interval_of, segmentation_of
 from statecore.words import number_of
 
 
@@ -124,7 +122,7 @@ def _disagreeing(store: StoreView, task: TaskView, context: CheckContext) -> lis
 
 def _live(store: StoreView) -> Sequence[DatabaseView]:
     """The databases without the segments that have expired by the time at which the newest segment begins."""
-    segmentation = None if store.declared is None else segmentation_of(replace(store.declared, kind=store.kind))
+    segmentation = store.segmentation
     newest = max((one.start for one in store.databases if one.start is not None), default=None)
     if segmentation is None or newest is None:
         return store.databases
@@ -134,8 +132,7 @@ def _live(store: StoreView) -> Sequence[DatabaseView]:
 
 def _misplaced(store: StoreView) -> list[Finding]:
     """Segments under the name of another time: moved, or copied; Kafka Streams looks for a row only by its time."""
-    declared = store.declared
-    interval = None if declared is None else segment_interval_of(replace(declared, kind=store.kind))
+    interval = None if store.segmentation is None else store.segmentation.interval_ms
     why: dict[str, str] = {}
     for one in store.databases:
         if one.rows_outside:
