@@ -4,7 +4,7 @@ Global stores belong to no task; their directory ``global`` stands for one here.
 
 ``00_1`` is no task here. Kafka Streams parses it as ``0_1``, but never writes that name and opens no store in such a
 directory; its cleaner deletes it after ``state.cleanup.delay.ms``. It may be a copy that a person has made, so this
-library leaves it as it is.
+library leaves it as it is. ``0_2147483648`` is no task either: Kafka Streams cannot parse it.
 
 Source: ``org.apache.kafka.streams.processor.TaskId`` and ``StateDirectory.getOrCreateDirectoryForTask``.
 """
@@ -18,7 +18,8 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 
 _GLOBAL_SUBTOPOLOGY = -1
-_NAME = re.compile(r"(0|[1-9][0-9]*)_(0|[1-9][0-9]*)")
+_GREATEST = 2**31 - 1  # Kafka Streams parses both numbers as a Java int
+_NAME = re.compile(r"(0|[1-9][0-9]{0,9})_(0|[1-9][0-9]{0,9})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,9 @@ class TaskId:
         if name == GLOBAL:
             return GLOBAL_TASK
         found = _NAME.fullmatch(name)
-        return None if found is None else cls(int(found[1]), int(found[2]))
+        if found is None or max(int(found[1]), int(found[2])) > _GREATEST:
+            return None
+        return cls(int(found[1]), int(found[2]))
 
     @classmethod
     def parse(cls, name: str) -> TaskId:

@@ -4,14 +4,34 @@ from statecore.formats.task_id import GLOBAL_TASK, TaskId
 from statecore.formats.topic_partition import TopicPartition
 
 
-@pytest.mark.parametrize(("name", "task"), [("0_3", TaskId(0, 3)), ("12_40", TaskId(12, 40)), ("global", GLOBAL_TASK)])
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [("0_3", TaskId(0, 3)), ("12_40", TaskId(12, 40)), ("0_2147483647", TaskId(0, 2**31 - 1)), ("global", GLOBAL_TASK)],
+)
 def test_a_name_of_a_task_is_parsed_and_written(name, task):
     assert TaskId.parse(name) == task
     assert str(task) == name
 
 
 @pytest.mark.parametrize(
-    "name", ["", "0", "0_", "_0", "0_1/x", "../0_1", "a_b", "-1_0", "0_1 ", "__north__/0_1", "00_1", "0_01"]
+    "name",
+    [
+        "",
+        "0",
+        "0_",
+        "_0",
+        "0_1/x",
+        "../0_1",
+        "a_b",
+        "-1_0",
+        "0_1 ",
+        "__north__/0_1",
+        "00_1",
+        "0_01",
+        "0_2147483648",
+        "0_99999999999",
+        "0_\u0661",
+    ],
 )
 def test_another_name_is_refused(name):
     assert TaskId.match(name) is None
