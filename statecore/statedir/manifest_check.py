@@ -111,7 +111,8 @@ def _lost_end(
     gone = sorted(families - frozenset(state.column_families))
     if gone and (unnamed or OFFSETS_COLUMN_FAMILY in gone):
         return f"its OPTIONS name the column family {', '.join(gone)}, which it does not have"
-    if data[manifest.valid_bytes :].strip(b"\0") or (manifest.valid_bytes < len(data) and unnamed):
+    rest = len(data) - manifest.valid_bytes
+    if data.count(0, manifest.valid_bytes) < rest or (rest and unnamed):
         return f"its last whole entry ends at byte {manifest.valid_bytes} of {len(data)}"
     if manifest.missing_edits and unnamed:
         return "it ends within the entries of one flush"
