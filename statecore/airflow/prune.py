@@ -96,6 +96,8 @@ def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger)
         log.info(
             "%s: rewrote %s of %s", application_id, number_of(repacked.packs, "pack"), format_bytes(repacked.bytes)
         )
+    for warning in repacked.warnings:
+        log.warning("%s: %s", application_id, warning)
     return {**asdict(report), "repacked": asdict(repacked)}
 
 

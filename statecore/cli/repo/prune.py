@@ -151,6 +151,7 @@ def _lines(report: CollectionReport, min_age_ms: int, freed: float | None, repac
         )
     if repacked is not None and repacked.damaged:
         lines.append(f"  ! damaged, and not rewritten (statecore repo verify): {', '.join(repacked.damaged[:3])}")
+    lines += [f"  ! {warning}" for warning in (() if repacked is None else repacked.warnings)]
     if report.unknown:
         more = f" and {len(report.unknown) - 3} more" if len(report.unknown) > 3 else ""
         lines.append(f"  not made by this release, left alone: {', '.join(report.unknown[:3])}{more}")

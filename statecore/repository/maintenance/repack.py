@@ -51,6 +51,7 @@ class RepackReport:
     needed_bytes: int = 0  # of the files of the newest snapshot in them, which are put again
     snapshot: str | None = None  # that names them at their new places; None of a plan, and without any
     damaged: tuple[str, ...] = ()  # packs that are left alone, because a file in them is damaged
+    warnings: tuple[str, ...] = ()  # of the publication of that snapshot
 
 
 class Repacker:
@@ -104,7 +105,9 @@ class Repacker:
         published = publication.publish(
             mine, drops_other_tasks=False, rebase=lambda _, theirs: _moved(theirs, moved), checks_blobs_hourly=True
         )
-        return report if published is None else replace(report, snapshot=published.snapshot)
+        if published is None:
+            return report
+        return replace(report, snapshot=published.snapshot, warnings=published.warnings)
 
     def _report(self, chosen: Mapping[str, _Pack]) -> RepackReport:
         return RepackReport(

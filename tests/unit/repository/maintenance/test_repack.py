@@ -110,6 +110,17 @@ def test_a_damaged_file_is_not_put_again(orders: Snapshots, half_dead: str) -> N
     assert orders.requests == ["second"]
 
 
+def test_a_task_that_cannot_be_fetched_any_more_is_warned_of(orders: Snapshots, half_dead: str) -> None:
+    orders.begin("third").publish(orders.upload({"0_1": {"left": 10}}), drops_other_tasks=False)
+    read = orders.app_repository.task_manifests(orders.newest.task_manifests)["0_1"].manifest
+    for name in {extent.blob for store in read.stores for _, extent in store.extents}:
+        del orders.storage.blobs[name]
+    done = repacker(orders).run()
+    assert done.snapshot is not None, "what is whole is rewritten all the same"
+    (warning,) = done.warnings
+    assert "0_1" in warning
+
+
 def test_what_another_job_publishes_meanwhile_stays(orders: Snapshots, half_dead: str) -> None:
     class Meanwhile:
         """Another job appends to the idle store, between the upload and the swap."""
