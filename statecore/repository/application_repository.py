@@ -112,7 +112,7 @@ class ApplicationRepository:
                 return wanted
             if self.pointers.swap(self.names.head, encoded_head(wanted, read.raw), read.version) is not None:
                 return wanted
-        raise self._contended_error(effect)
+        raise self.contended_error(effect, _TRIES)
 
     def check_writable(self) -> None:
         """Put and delete an empty blob, so that missing rights fail before hours of work."""
@@ -132,9 +132,11 @@ class ApplicationRepository:
             repository=self.url,
         )
 
-    def _contended_error(self, effect: str) -> Retryable:
+    def contended_error(self, effect: str, tries: int) -> Retryable:
+        """The error for a head that others swapped before each try; ``effect`` says what was done until then."""
         return Retryable(
-            f"The head of {self.application_id} was swapped by other jobs {_TRIES} times in turn; {effect}.",
+            f"The head of {self.application_id} in {self.url} was swapped by other jobs {tries} times in turn; "
+            f"{effect}.",
             code="head-contended",
             action="Run it again when fewer jobs publish to this application.",
             application_id=self.application_id,

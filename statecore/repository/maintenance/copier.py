@@ -30,7 +30,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.objectstore.base import Blob
 from statecore.objectstore.pointers import PointerValue
@@ -57,6 +57,7 @@ from statecore.repository.repository import check_descriptor_unchanged
 PIECE_BYTES = 8 << 20  # Larger blobs pass through a temporary file
 _AT_ONCE = 8
 _TRIES = 20
+_KEPT = "what was copied is kept"
 
 
 class CopyOutcome(StrEnum):
@@ -129,7 +130,7 @@ class Copier:
                         raise self._diverged(read.head)
         except (Corrupted, Invalid) as error:
             return CopiedApplication(name, CopyOutcome.FAILED, error=error)
-        raise _contended(self._source, "while its snapshots were copied")
+        raise self._source.contended_error(_KEPT, _TRIES)
 
     def _source_head(self) -> _ReadHead | None:
         found = self._source.pointers.read(self._names.head)
@@ -310,7 +311,7 @@ class Copier:
             version = None if found is None else found.version
             if self._target.pointers.swap(self._names.head, read.pointer.content, version) is not None:
                 return CopyOutcome.COPIED
-        raise _contended(self._target, "by other copies")
+        raise self._target.contended_error(_KEPT, _TRIES)
 
     def _is_of_other_branch(self, head: Head, now: Head) -> bool:
         """Whether a later head of the source does not go on with the replica's.
@@ -374,13 +375,3 @@ def _decoded(app_repository: ApplicationRepository, found: PointerValue) -> Head
 
 def _amount(sizes: Sequence[int]) -> Amount:
     return Amount(len(sizes), sum(sizes))
-
-
-def _contended(app_repository: ApplicationRepository, how: str) -> Retryable:
-    return Retryable(
-        f"The head of {app_repository.application_id} in {app_repository.url} was swapped {_TRIES} times {how}.",
-        code="head-contended",
-        action="Run it again; what was copied is kept.",
-        application_id=app_repository.application_id,
-        repository=app_repository.url,
-    )
