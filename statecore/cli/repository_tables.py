@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statecore.repository.listing import ApplicationView, SnapshotView, TaskView
     from statecore.repository.maintenance.verification_record import VerificationRecord
     from statecore.repository.manifest import StoreSnapshot
-    from statecore.repository.verification import VerifiedSnapshot
+    from statecore.repository.snapshot_verification import VerifiedSnapshot
 
 UNKNOWN = "unknown"
 

@@ -18,11 +18,11 @@ from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.layout import NEWEST
 from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference
 from statecore.repository.repository import Repository
-from statecore.repository.verification import (
+from statecore.repository.snapshot_verification import (
     CONCURRENT_REQUESTS,
     Damage,
+    SnapshotVerification,
     TaskManifestKey,
-    Verification,
     VerifiedSnapshot,
     key_of,
 )
@@ -114,7 +114,7 @@ def list_snapshots(
     space_usage: bool = False,
 ) -> list[VerifiedSnapshot]:
     """The snapshots that a head names, newest first, with damage of their manifests and task manifests."""
-    with Verification(app_repository, count_file_bytes=space_usage) as verification:
+    with SnapshotVerification(app_repository, count_file_bytes=space_usage) as verification:
         found = verification.snapshots(head.snapshots, advance)
         return held_bytes(found, verification.file_bytes) if space_usage else found
 
@@ -140,7 +140,7 @@ def entry_of(app_repository: ApplicationRepository, head: Head, snapshot: str) -
 def describe_snapshot(app_repository: ApplicationRepository, head: Head, snapshot: str) -> SnapshotView:
     """One snapshot in detail, by id or :data:`statecore.repository.layout.NEWEST`."""
     entry = entry_of(app_repository, head, snapshot)
-    with Verification(app_repository) as verification:
+    with SnapshotVerification(app_repository) as verification:
         (verified,) = verification.snapshots([entry])
         if verified.manifest is None:
             return SnapshotView(entry, None, verified.damage[""], (), {})

@@ -36,7 +36,7 @@ def key_of(reference: TaskManifestReference) -> TaskManifestKey:
     return reference.sha256, reference.extent
 
 
-class Verification:
+class SnapshotVerification:
     """Verifies snapshots with several threads; a context manager."""
 
     def __init__(

@@ -10,7 +10,7 @@ from statecore.documents import DocumentType, parse_json
 from statecore.errors import Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import MANIFEST, Manifest
-from statecore.repository.verification import CONCURRENT_REQUESTS
+from statecore.repository.snapshot_verification import CONCURRENT_REQUESTS
 
 
 class ExcludedSnapshot(NamedTuple):

@@ -53,7 +53,7 @@ from statecore.repository.manifest import Manifest, new_bytes
 from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
-from statecore.repository.verification import Damage, Verification
+from statecore.repository.snapshot_verification import Damage, SnapshotVerification
 
 _DEFAULT = Retention()
 _JUMP = 1 << 40  # Collections that leave no trace are fewer by far
@@ -177,7 +177,7 @@ def _plan_of_readable_head(
             keep=now.head.keep,
             before=now,
         )
-    with Verification(app_repository, tolerated=(Corrupted,)) as verification:
+    with SnapshotVerification(app_repository, tolerated=(Corrupted,)) as verification:
         verified = verification.snapshots(read.head.snapshots, advance)
     damaged = [
         ExcludedSnapshot(one.entry.snapshot, _describe(one.damage), _code(one.damage)) for one in verified if one.damage
@@ -255,7 +255,7 @@ def _plan_of_manifests(
             repository=app_repository.url,
         )
     usable: dict[str, FoundManifest] = {}
-    with Verification(app_repository, files=True, tolerated=(Corrupted,)) as verification:
+    with SnapshotVerification(app_repository, files=True, tolerated=(Corrupted,)) as verification:
         for name, found in manifests.items():
             damage = verification.damage(found.manifest)
             if damage:

@@ -33,7 +33,13 @@ from statecore.repository.maintenance.verification_record import (
 )
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.repository import Repository
-from statecore.repository.verification import Damage, TaskManifestKey, Verification, VerifiedSnapshot, key_of
+from statecore.repository.snapshot_verification import (
+    Damage,
+    SnapshotVerification,
+    TaskManifestKey,
+    VerifiedSnapshot,
+    key_of,
+)
 from statecore.words import number_of
 
 MOST_PARTS = 1000
@@ -254,7 +260,7 @@ class Verifier:
 
     def _documents(self, head: Head) -> list[VerifiedSnapshot]:
         self._progress.phase("documents", len(head.snapshots), "snapshots")
-        with Verification(self._app_repository, found=self._add_files) as verification:
+        with SnapshotVerification(self._app_repository, found=self._add_files) as verification:
             found = verification.snapshots(head.snapshots, self._progress.advance)
         self._progress.done()
         return found

@@ -18,7 +18,7 @@ from statecore.repository.listing import held_bytes, list_snapshots
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.maintenance.pins import pin
 from statecore.repository.manifest import Manifest
-from statecore.repository.verification import TaskManifestKey, VerifiedSnapshot, key_of
+from statecore.repository.snapshot_verification import TaskManifestKey, VerifiedSnapshot, key_of
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.snapshots import publication, reference_of, uploaded
