@@ -35,6 +35,7 @@ from typing import Any
 from statecore.errors import NotFound, Retryable
 from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
 from statecore.objectstore.checksum import Checksum
+from statecore.objectstore.content import bytes_of, size_of
 from statecore.objectstore.pointers import Pointers, PointerValue
 
 WRITE_FAULTS = ("refused", "conflict", "timeout", "late", "death")
@@ -195,13 +196,13 @@ class SimulatedBlobs(Blobs):
                 action="Make it anew.",
                 path=str(content),
             )
-        data = content if isinstance(content, bytes) else content.read_bytes()
+        data = bytes_of(content, 0, size_of(content))
         put = self._network.write("put", name, lambda: self._network.storage.put(name, data))
         return bool(put)
 
     def replace(self, name: str, content: bytes | Path) -> None:
         """See :meth:`Blobs.replace`."""
-        data = content if isinstance(content, bytes) else content.read_bytes()
+        data = bytes_of(content, 0, size_of(content))
         self._network.write("replace", checked_name(name), lambda: self._network.storage.replace(name, data))
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:

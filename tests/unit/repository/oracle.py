@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -21,7 +21,6 @@ from statecore.repository.manifest import (
     verified_content,
 )
 from statecore.repository.retention import retained_entries
-from tests.harness.simulated_store import Storage
 from tests.unit.repository.requested import Key, Request
 from tests.unit.repository.snapshots import content_of
 
@@ -35,7 +34,7 @@ class Oracle:
     """Looks at every head, and what it names.
 
     Attributes:
-        storage: where everything lies.
+        content: content of a blob by its name; ``None`` where there is none.
         names: how it is called there.
         met: what happened, and how often.
         asked: the requests, by name.
@@ -45,7 +44,7 @@ class Oracle:
         trace: hash of all that the pointers have ever been.
     """
 
-    storage: Storage
+    content: Callable[[str], bytes | None]
     names: Layout
     met: Counter[str]
     asked: dict[str, Request]
@@ -113,9 +112,10 @@ class Oracle:
         return named
 
     def _piece(self, named: dict[str, str], name: str, start: int, size: int | None, digest: str) -> bytes:
-        if name not in self.storage.blobs:
+        whole = self.content(name)
+        if whole is None:
             raise Broken(f"a head names {name}, which is not there")
-        content = self.storage.blobs[name][0][start : None if size is None else start + size]
+        content = whole[start : None if size is None else start + size]
         if sha256(content).hexdigest() != digest:
             raise Broken(f"a head names {name}, which is not what it says")
         named[name] = digest

@@ -43,10 +43,13 @@ from unittest.mock import patch
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import COLLECTION_POINTS, PUBLISH_POINTS, FaultPoints
+from statecore.objectstore.base import Blobs
+from statecore.objectstore.encrypted import EncryptedBlobs, EncryptedPointers
+from statecore.objectstore.frames import FrameCipher
 from statecore.objectstore.pointers import PointerValue
 from statecore.repository import blob_verification as believed
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
-from statecore.repository.head import HEAD, Retention, encoded_head
+from statecore.repository.head import HEAD, Head, Retention, encoded_head
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
@@ -75,6 +78,7 @@ _DAMAGES = 6
 
 KINDS = ("rebuild", "checkpoint", "compaction")
 POINTS = (*PUBLISH_POINTS, *COLLECTION_POINTS)
+CIPHER = FrameCipher(bytes(32))
 
 
 @dataclass
@@ -124,11 +128,13 @@ class Simulation:
     Attributes:
         seed: what decides everything.
         directory: where files of jobs lie.
+        is_encrypted: whether what is stored is encrypted.
         met: what happened, and how often.
     """
 
     seed: int
     directory: Path
+    is_encrypted: bool = False
     met: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -153,7 +159,7 @@ class Simulation:
         many = self._chance.randint(2, 6) * (1 + (self._races or is_deep))
         self._requests = [self._request(f"request-{number}") for number in range(many)]
         asked = {request.name: request for request in self._requests}
-        self._oracle = Oracle(self._storage, self._quiet.names, self.met, asked, self._grown)
+        self._oracle = Oracle(self._content, self._quiet.names, self.met, asked, self._grown)
         # Whether compactions leave nothing of some stores.
         self._vanishes = self._chance.random() < 0.5 or is_deep
         self._merged: set[tuple[Key, int, int]] = set()
@@ -167,7 +173,29 @@ class Simulation:
         return self._oracle.trace
 
     def _opened(self, network: Network) -> ApplicationRepository:
-        return ApplicationRepository(repository(SimulatedBlobs(network), Watched(network)), APPLICATION)
+        return self._over(network, SimulatedBlobs(network))
+
+    def _over(self, network: Network, blobs: Blobs) -> ApplicationRepository:
+        pointers = Watched(network)
+        if not self.is_encrypted:
+            return ApplicationRepository(repository(blobs, pointers), APPLICATION)
+        encrypted = EncryptedBlobs(blobs, lambda: CIPHER), EncryptedPointers(pointers, lambda: CIPHER)
+        return ApplicationRepository(repository(*encrypted), APPLICATION)
+
+    def _content(self, name: str) -> bytes | None:
+        """Content of a blob that is there."""
+        found = self._storage.blobs.get(name)
+        return None if found is None else self._decrypted(name, found[0])
+
+    def _decrypted(self, name: str, stored: bytes) -> bytes:
+        return CIPHER.open_frames(name, stored) if self.is_encrypted else stored
+
+    def _seen(self, app_repository: ApplicationRepository) -> Head | None:
+        """The head as a job has read it last."""
+        pointers = app_repository.pointers
+        watched = pointers._pointers if isinstance(pointers, EncryptedPointers) else pointers
+        seen = watched.seen  # type: ignore[attr-defined]
+        return None if seen is None else HEAD.decode(self._decrypted(app_repository.names.head, seen))
 
     def _request(self, name: str) -> Request:
         kind = self._chance.choices(KINDS, self._weights)[0]
@@ -220,7 +248,7 @@ class Simulation:
         spans = spans_in(self._oracle.task_manifests[newest.snapshot])
         as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
         kinds = ["missing", "truncated", "flipped"]
-        if believing and not as_directory:
+        if believing and (self.is_encrypted or not as_directory):
             kinds.pop()  # of a pack of which some files alone are at hand nobody knows the checksum
         blob, kind = self._chance.choice(sorted(self._oracle.whole(newest))), self._chance.choice(kinds)
         content = self._storage.blobs.pop(blob)[0]
@@ -237,7 +265,7 @@ class Simulation:
             if as_directory
             else SimulatedBlobs(self._network)
         )
-        app_repository = ApplicationRepository(repository(blobs, Watched(self._network)), APPLICATION)
+        app_repository = self._over(self._network, blobs)
         while not request.is_over:
             request.tries += 1
             if request.tries == _MOST_TRIES:
@@ -301,10 +329,15 @@ class Simulation:
             self._log[grown] += _GROWTH
             self._grown[grown].append((self._now * 1000, self._log[grown]))
         if self._oracle.heads and self._chance.random() < 0.002:
-            now = self._storage.pointers[self._quiet.names.head]
-            found = HEAD.read(now)
+            name = self._quiet.names.head
+            now = self._storage.pointers[name]
+            found = HEAD.read(self._decrypted(name, now))
             anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
-            self._storage.swap(self._quiet.names.head, encoded_head(anew, found.raw), version_of(now))
+            content = encoded_head(anew, found.raw)
+            if self.is_encrypted:
+                sealed = CIPHER.sealed(name, content)
+                content = sealed.read(0, sealed.size)
+            self._storage.swap(name, content, version_of(now))
             self.met["made anew"] += 1
 
     def _collect(self) -> None:
@@ -345,8 +378,8 @@ class Simulation:
             self.met[type(error).__name__] += 1
         except Fenced as error:
             self.met["fenced: " + error.what.partition(": ")[2].partition(" ")[0]] += 1
-            seen = app_repository.pointers.seen  # type: ignore[attr-defined]
-            if entry_of(request, () if seen is None else HEAD.decode(seen).snapshots) is not None:
+            seen = self._seen(app_repository)
+            if entry_of(request, () if seen is None else seen.snapshots) is not None:
                 raise Broken(f"{request.name} was told that it was fenced, and has published") from error
             request.is_over = True
         else:
@@ -359,9 +392,9 @@ class Simulation:
         request.is_over = True
         if published is None:
             self.met[f"nothing left of a {request.kind}"] += 1
-            seen = app_repository.pointers.seen  # type: ignore[attr-defined]
+            seen = self._seen(app_repository)
             if request.kind != "compaction" and seen is not None:
-                there = ends_in(self._oracle.task_manifests[HEAD.decode(seen).snapshots[0].snapshot])
+                there = ends_in(self._oracle.task_manifests[seen.snapshots[0].snapshot])
                 if any(there.get(key, 0) < end for key, end in request.least.items()):
                     raise Broken(f"{request.name} was told that nothing was left to publish, and there is {there}")
             return
@@ -379,7 +412,7 @@ class Simulation:
         """Make sure that who has published began in the epoch that he has published in."""
         if published is not None and not published.earlier:
             name = self._quiet.names.manifest(published.snapshot)
-            made = MANIFEST.decode(self._storage.blobs[name][0]).epoch
+            made = MANIFEST.decode(self._decrypted(name, self._storage.blobs[name][0])).epoch
             if made != epoch:
                 raise Broken(f"{published.snapshot} is of epoch {made}, and was begun in {epoch}")
 
@@ -394,8 +427,8 @@ class Simulation:
             name=lambda: f"{self._chance.randrange(1 << 32):08x}",
             faults=met,
         )
-        seen = app_repository.pointers.seen  # type: ignore[attr-defined]
-        epoch = 0 if seen is None else HEAD.decode(seen).epoch
+        seen = self._seen(app_repository)
+        epoch = 0 if seen is None else seen.epoch
         if found := begun.earlier():
             return found
         plan = request.plan
@@ -557,7 +590,7 @@ class Simulation:
 
     def _swapped(self, name: str, content: bytes) -> None:
         if name == self._quiet.names.head:
-            self._oracle.swapped(content)
+            self._oracle.swapped(self._decrypted(name, content))
 
     def _deleted(self, name: str) -> None:
         self._oracle.deleted(name)

@@ -41,16 +41,28 @@ def chosen(seeds: range) -> Iterable[int]:
     return [int(os.environ[SEED])] if os.environ.get(SEED) else seeds
 
 
-def run(seeds: Iterable[int], directory: Path) -> Counter[str]:
+def run(seeds: Iterable[int], directory: Path, *, is_encrypted: bool = False) -> Counter[str]:
     met: Counter[str] = Counter()
     for seed in seeds:
-        met += Simulation(seed, directory).run().met
+        met += Simulation(seed, directory, is_encrypted).run().met
     return met
 
 
 def test_every_published_snapshot_is_fetchable_whatever_fails(tmp_path: Path) -> None:
     met = run(chosen(range(60)), tmp_path)
     assert os.environ.get(SEED) or len(EVERYTHING - met.keys()) <= MOST_UNMET, EVERYTHING - met.keys()
+
+
+def test_every_published_snapshot_of_an_encrypted_repository_is_fetchable(tmp_path: Path) -> None:
+    run(chosen(range(20)), tmp_path, is_encrypted=True)
+
+
+@pytest.mark.full
+def test_every_published_snapshot_of_an_encrypted_repository_is_fetchable_and_what_can_fail_does(
+    tmp_path: Path,
+) -> None:
+    met = run(chosen(range(1000)), tmp_path, is_encrypted=True)
+    assert os.environ.get(SEED) or met.keys() >= EVERYTHING, EVERYTHING - met.keys()
 
 
 @pytest.mark.full
