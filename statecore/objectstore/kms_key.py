@@ -56,8 +56,9 @@ class KmsKey(UserKey):
         code = str(error.response["Error"]["Code"])
         if operation == "decrypt" and code in _ANOTHER_KEY:
             return self.wrong(repository_id)
-        said = f"AWS KMS refused to {operation} with {self.reference}: {error.response['Error'].get('Message', code)}"
-        what, where = f"{said.rstrip('.')} ({code}).", {"key": self.reference, "answer": code}
+        message = str(error.response["Error"].get("Message") or "no reason given").rstrip(".")
+        what = f"AWS KMS refused to {operation} with {self.reference}: {message} ({code})."
+        where = {"key": self.reference, "answer": code}
         if code in EXPIRED:
             return Retryable(what, code="object-store-credentials-expired", action=RENEW, **where)
         if code in _PASSING or status_of(error) >= _SERVER_ERROR:
@@ -66,7 +67,7 @@ class KmsKey(UserKey):
         return Invalid(
             what,
             code="key-service-refused",
-            action="Check that the key exists and is enabled, and grant kms:Decrypt on it; for repo init, copy and "
-            "rotate-key also kms:Encrypt.",
+            action="Check that this is the key of the repository, exists and is enabled, and grant kms:Decrypt on it; for "
+            "repo init, copy and rotate-key also kms:Encrypt.",
             **where,
         )
