@@ -67,7 +67,7 @@ class KmsKey(UserKey):
         return Invalid(
             what,
             code="key-service-refused",
-            action="Check that this is the key of the repository, exists and is enabled, and grant kms:Decrypt on it; for "
-            "repo init, copy and rotate-key also kms:Encrypt.",
+            action="Check that this is the key of the repository, that it exists and is enabled, and grant "
+            "kms:Decrypt on it; for repo init, copy and rotate-key also kms:Encrypt.",
             **where,
         )
