@@ -249,6 +249,8 @@ class SimulatedDirectory(SimulatedBlobs):
         directory: where the files are.
     """
 
+    is_local = True
+
     def __init__(self, network: Network, directory: Path) -> None:
         super().__init__(network)
         self._directory = directory

@@ -49,11 +49,13 @@ from statecore.objectstore.frames import FrameCipher
 from statecore.objectstore.pointers import PointerValue
 from statecore.repository import blob_verification as believed
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Head, Retention, encoded_head
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST, ReadPosition, StoredRun, TaskManifest
+from statecore.repository.object_store import NOT_ENCRYPTED
 from statecore.repository.publish.conflicts import Rebase
 from statecore.repository.publish.publication import Publication, Published
 from statecore.repository.publish.rebase import Compaction, rebase_advance, rebase_compaction
@@ -146,6 +148,7 @@ class Simulation:
             self._storage, self._chance, self._chance.choice((0.0, 0.02, 0.05, 0.1, 0.2)), self._turns.pause
         )
         self._quiet = self._opened(Network(self._storage, Random(0)))
+        self._storage.blobs[DESCRIPTOR_NAME] = DESCRIPTOR.encode(self._quiet.repository.descriptor), NOW
         # One run in two is aimed at a point, each point in its turn; in the others tries die by chance alone.
         self._aimed = [*POINTS, *[""] * len(POINTS)][self.seed // 4 % (2 * len(POINTS))]
         self._races = self._chance.random() < 0.4  # jobs of few stores, which get in each other's way
@@ -179,8 +182,10 @@ class Simulation:
         pointers = Watched(network)
         if not self.is_encrypted:
             return ApplicationRepository(repository(blobs, pointers), APPLICATION)
-        encrypted = EncryptedBlobs(blobs, lambda: CIPHER), EncryptedPointers(pointers, lambda: CIPHER)
-        return ApplicationRepository(repository(*encrypted), APPLICATION)
+        encrypted = EncryptedBlobs(blobs, lambda: CIPHER, NOT_ENCRYPTED)
+        return ApplicationRepository(
+            repository(encrypted, EncryptedPointers(pointers, lambda: CIPHER, NOT_ENCRYPTED)), APPLICATION
+        )
 
     def _content(self, name: str) -> bytes | None:
         """Content of a blob that is there."""
@@ -248,7 +253,7 @@ class Simulation:
         spans = spans_in(self._oracle.task_manifests[newest.snapshot])
         as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
         kinds = ["missing", "truncated", "flipped"]
-        if believing and (self.is_encrypted or not as_directory):
+        if believing and not as_directory:
             kinds.pop()  # of a pack of which some files alone are at hand nobody knows the checksum
         blob, kind = self._chance.choice(sorted(self._oracle.whole(newest))), self._chance.choice(kinds)
         content = self._storage.blobs.pop(blob)[0]

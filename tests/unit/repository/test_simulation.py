@@ -54,7 +54,8 @@ def test_every_published_snapshot_is_fetchable_whatever_fails(tmp_path: Path) ->
 
 
 def test_every_published_snapshot_of_an_encrypted_repository_is_fetchable(tmp_path: Path) -> None:
-    run(chosen(range(20)), tmp_path, is_encrypted=True)
+    met = run(chosen(range(20)), tmp_path, is_encrypted=True)
+    assert os.environ.get(SEED) or len(EVERYTHING - met.keys()) <= 2 * MOST_UNMET, EVERYTHING - met.keys()
 
 
 @pytest.mark.full
