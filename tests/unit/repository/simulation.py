@@ -254,7 +254,9 @@ class Simulation:
         as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
         kinds = ["missing", "truncated", "flipped"]
         if believing and not as_directory:
-            kinds.pop()  # of a pack of which some files alone are at hand nobody knows the checksum
+            # Of a pack of which some files alone are at hand nobody knows the checksum. If it is encrypted, the files
+            # before the cut are in a frame that cannot be opened.
+            kinds = ["missing"] if self.is_encrypted else ["missing", "truncated"]
         blob, kind = self._chance.choice(sorted(self._oracle.whole(newest))), self._chance.choice(kinds)
         content = self._storage.blobs.pop(blob)[0]
         if kind != "missing":
