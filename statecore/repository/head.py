@@ -8,7 +8,7 @@ head is repaired (:mod:`statecore.repository.maintenance.head_repair`): jobs tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -57,6 +57,10 @@ class Retention:
     yearly: int = 0
     within_ms: int = 0  # all that are at most this much older than the newest
 
+    def or_more(self, other: Retention) -> Retention:
+        """A retention that keeps what either of the two keeps."""
+        return Retention(*(max(getattr(self, one.name), getattr(other, one.name)) for one in fields(Retention)))
+
     @property
     def keeps_nothing(self) -> bool:
         return not any((self.last, self.hourly, self.daily, self.weekly, self.monthly, self.yearly, self.within_ms))
@@ -99,9 +103,8 @@ class ReadHead(NamedTuple):
     version: str
 
 
-HEAD = DocumentType(
-    "head", VERSION, Head, "Use the release of statecore that wrote it, or a newer one.", is_open=True, is_sealed=True
-)
+OTHER_HEAD_RELEASE = "Use the release of statecore that wrote it, or a newer one."
+HEAD = DocumentType("head", VERSION, Head, OTHER_HEAD_RELEASE, is_open=True, is_sealed=True)
 
 
 def decoded_head(content: bytes, repository: str, application_id: str, advice: str) -> Document[Head]:

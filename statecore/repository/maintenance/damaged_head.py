@@ -32,11 +32,11 @@ def salvaged_pins(content: bytes) -> dict[str, str]:
     }
 
 
-def salvaged_retention(content: bytes) -> Retention:
-    """The retention, where readable, and in no field less than by default."""
+def salvaged_retention(content: bytes) -> Retention | None:
+    """The retention, in no field less than by default; ``None`` where it cannot be read."""
     document, default = _object(content).get("keep"), Retention()
     if not isinstance(document, Mapping):
-        return default
+        return None
     numbers = {
         one.name: value
         for one in fields(Retention)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
-from statecore.repository.maintenance.retention_record import record_retention
+from statecore.repository.maintenance.retention_record import read_retention, record_retention
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import KeptSnapshot, judged_entries
 
@@ -41,6 +41,7 @@ def plan_forget(app_repository: ApplicationRepository, keep: Retention | None = 
 def forget(app_repository: ApplicationRepository, keep: Retention | None = None) -> ForgetPlan:
     """Forget what a retention, by default the head's own, does not keep; it becomes the head's own."""
     app_repository.repository.check_primary()
+    read_retention(app_repository)  # refuses one of a newer release before anything is changed
     plan = _plan(app_repository.head(), keep)
 
     def change(head: Head) -> Head:

@@ -71,20 +71,24 @@ def reachable_names(
     """
     seen: set[str] = set()
     for entry in head.snapshots:
-        manifest: Manifest = app_repository.manifest(entry).value
-        yield app_repository.names.manifest(entry.snapshot)
-        new: list[TaskManifestReference] = []
-        for reference in manifest.task_manifests:
-            yield reference.extent.blob
-            if reference.sha256 not in seen:
-                seen.add(reference.sha256)
-                new.append(reference)
-        for read in app_repository.task_manifests(new).values():
-            for store in read.manifest.stores:
-                yield app_repository.names.content(store.identity)
-                for _, extent in store.extents:
-                    yield extent.blob
+        yield from names_of_snapshot(app_repository, app_repository.manifest(entry).value, seen)
         advance()
+
+
+def names_of_snapshot(app_repository: ApplicationRepository, manifest: Manifest, seen: set[str]) -> Iterator[str]:
+    """The same of one snapshot; ``seen`` has the hashes of task manifests that were read, and those read now."""
+    yield app_repository.names.manifest(manifest.snapshot)
+    new: list[TaskManifestReference] = []
+    for reference in manifest.task_manifests:
+        yield reference.extent.blob
+        if reference.sha256 not in seen:
+            seen.add(reference.sha256)
+            new.append(reference)
+    for read in app_repository.task_manifests(new).values():
+        for store in read.manifest.stores:
+            yield app_repository.names.content(store.identity)
+            for _, extent in store.extents:
+                yield extent.blob
 
 
 _NAMED_BY_CONTENT = ("files", "packs", "task-manifests")

@@ -8,14 +8,15 @@ Each manifest records epoch and generation of the head it was made for, and the 
 **Without a head** a manifest is usable if its seal holds, its task manifests can be read and their files exist. Where
 one cannot be used, its own previous one is next; where it cannot be read, the newest of those before it. One that was
 put just before its writer died cannot be told from a published one: what it names is complete all the same. Pins and
-retention are those of the retention record (:mod:`statecore.repository.maintenance.retention_record`).
+retention are those of the retention record (:mod:`statecore.repository.maintenance.retention_record`), and whatever can
+be read of a damaged head.
 
 **With a head** that can be read, it alone decides which snapshots are published. It is rebuilt without those whose
 manifest or task manifests are damaged, because publications have to read these.
 
 **With a head that has gone back** (:mod:`statecore.repository.maintenance.reverted_head`) the manifests decide, as
-without one, and what only the head has stays: pins and retention. Where jobs have published since, for that head, there
-are two branches with the same generations, and the one that goes on counts::
+without one. Pins and retention stay: those of the head, and those of the record, which may be later. Where jobs have
+published since, for that head, there are two branches with the same generations, and the one that goes on counts::
 
     generation 9, previous 8 ──▶ generation 8 ──▶ generation 7 ──▶ generation 6, which the head names
                                  made after that: generation 7 ──▶ generation 6
@@ -27,17 +28,16 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.formats.integers import min_known
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR_NAME
-from statecore.repository.head import HEAD, Head, ReadHead, Retention, SnapshotEntry, decoded_head, encoded_head
+from statecore.repository.head import HEAD, Head, ReadHead, Retention, decoded_head, encoded_head
 from statecore.repository.layout import collection_of
 from statecore.repository.maintenance.damaged_head import salvaged_numbers, salvaged_pins, salvaged_retention
 from statecore.repository.maintenance.found_manifests import (
@@ -46,13 +46,27 @@ from statecore.repository.maintenance.found_manifests import (
     find_manifests,
     refuse_other_release,
 )
-from statecore.repository.maintenance.garbage import GarbageList, garbage_headers
-from statecore.repository.maintenance.retention_record import read_retention
+from statecore.repository.maintenance.garbage import (
+    GarbageList,
+    ListedGarbage,
+    NameSet,
+    garbage_headers,
+    names_of_snapshot,
+    read_lists,
+)
+from statecore.repository.maintenance.rebuilt_head import (
+    chain_of,
+    head_entries,
+    newest_of,
+    next_head,
+    with_pinned,
+    with_pins_of_branches,
+)
+from statecore.repository.maintenance.retention_record import read_retention, record_named_pins
 from statecore.repository.maintenance.reverted_head import why_reverted
-from statecore.repository.manifest import Manifest, new_bytes
+from statecore.repository.manifest import Manifest
 from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import check_descriptor_unchanged
-from statecore.repository.retention import retained_entries
 from statecore.repository.snapshot_verification import Damage, SnapshotVerification
 
 _DEFAULT = Retention()
@@ -97,9 +111,9 @@ def plan_repair(
         jump: see :func:`random_jump`.
     """
     app_repository.repository.check_primary()
+    recorded = read_retention(app_repository)
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
-        recorded = read_retention(app_repository)
         return _plan_of_manifests(
             app_repository,
             ("it is missing", "head-missing"),
@@ -128,10 +142,11 @@ def plan_repair(
             salvaged_numbers(pointed.content),
             advance,
             jump,
-            pins=read_retention(app_repository).notes | salvaged_pins(pointed.content),
-            keep=salvaged_retention(pointed.content),
+            pins=recorded.notes | salvaged_pins(pointed.content),
+            keep=recorded.keep_with(salvaged_retention(pointed.content)),
         )
-    return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance, jump)
+    read = ReadHead(found.value, found.raw, pointed.version)
+    return _plan_of_readable_head(app_repository, read, advance, jump)
 
 
 def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) -> None:
@@ -141,28 +156,36 @@ def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) ->
     check_descriptor_unchanged(app_repository.repository)
     if app_repository.pointers.swap(app_repository.names.head, plan.document, plan.expected) is None:
         found = app_repository.pointers.read(app_repository.names.head)
-        if found is not None and found.content == plan.document:
-            return
-        raise Fenced(
-            f"The head of {app_repository.application_id} was swapped by another process during the inspection; "
-            "nothing was changed.",
-            code="head-changed",
-            action=f"List the snapshots: {app_repository.list_command}; then, where that is still needed: "
-            f"{app_repository.repair_command}",
-            application_id=app_repository.application_id,
-            repository=app_repository.url,
-        )
+        if found is None or found.content != plan.document:
+            raise _changed(app_repository)
+    record_named_pins(app_repository, plan.head)
+
+
+def _changed(app_repository: ApplicationRepository) -> Fenced:
+    return Fenced(
+        f"The head of {app_repository.application_id} was swapped by another process during the inspection; "
+        "nothing was changed.",
+        code="head-changed",
+        action=f"List the snapshots: {app_repository.list_command}; then, where that is still needed: "
+        f"{app_repository.repair_command}",
+        application_id=app_repository.application_id,
+        repository=app_repository.url,
+    )
 
 
 def _plan_of_readable_head(
-    app_repository: ApplicationRepository, read: ReadHead, advance: Callable[[], None], jump: Callable[[], int]
+    app_repository: ApplicationRepository,
+    read: ReadHead,
+    advance: Callable[[], None],
+    jump: Callable[[], int],
 ) -> HeadRepairPlan:
     """Plan for a readable head: without the snapshots that cannot be read."""
     lists = garbage_headers(app_repository)
     manifests, unread, _ = find_manifests(app_repository)
     orders = {name: found.order[:2] for name, found in manifests.items()}
     now = app_repository.read_head() or read  # jobs publish meanwhile
-    why = why_reverted(now.head, orders, [one.order for one in lists])
+    recorded = read_retention(app_repository)
+    why = why_reverted(now.head, orders, [one.order for one in lists], recorded.notes)
     if why is not None:
         known = {"epoch": now.head.epoch, "generation": now.head.generation, "collection": now.head.collection}
         pins = {one.snapshot: one.note for one in now.head.snapshots if one.pinned}
@@ -173,8 +196,8 @@ def _plan_of_readable_head(
             known,
             advance,
             jump,
-            pins=pins,
-            keep=now.head.keep,
+            pins=recorded.notes | pins,
+            keep=recorded.keep_with(now.head.keep),
             before=now,
         )
     with SnapshotVerification(app_repository, tolerated=(Corrupted,)) as verification:
@@ -189,7 +212,7 @@ def _plan_of_readable_head(
         return HeadRepairPlan(None, read.head, unnamed, b"", read.version)
     others = [ExcludedSnapshot(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
     whole = tuple(one.entry for one in verified if not one.damage)
-    head = _next_head(
+    head = next_head(
         app_repository,
         whole,
         manifests.values(),
@@ -226,20 +249,24 @@ def _plan_of_manifests(
         before: the old one where it can be read.
     """
     wrong, code = problem
-    lists = garbage_headers(app_repository)  # before the manifests: what is listed after that is void
-    manifests, left_out, foreign_ids = find_manifests(app_repository)
+    named = set(pins) | ({entry.snapshot for entry in before.head.snapshots} if before else set())
+    with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
+        listed = read_lists(app_repository, Path(directory))  # before the manifests: what is listed after that is void
+        lists = [one.header for one in listed]
+        manifests, left_out, foreign_ids = find_manifests(app_repository)
+        collected = _collected(app_repository, manifests, listed, named)
     collection = max(known.get("collection", 0), _last_collection(manifests.values(), lists)) + jump()
     known = {  # a collection swaps the head without a manifest
         "epoch": max([known.get("epoch", 0), *(one.epoch for one in lists)]),
         "generation": max([known.get("generation", 0), *(one.generation for one in lists)]),
     }
-    for name in [name for name, one in manifests.items() if any(each.excludes(one.manifest) for each in lists)]:
+    for name in collected:
         del manifests[name]
         left_out.append(ExcludedSnapshot(name, _COLLECTED, "collected"))
     if before is not None:
         known_names = {*manifests, *(one.snapshot for one in left_out)}
-        named = (entry.snapshot for entry in before.head.snapshots)
-        left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in named if one not in known_names]
+        gone = (entry.snapshot for entry in before.head.snapshots if entry.snapshot not in known_names)
+        left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in gone]
     if not manifests and foreign_ids:
         raise _foreign_manifests(app_repository, foreign_ids)
     if not manifests and not left_out and expected is None:
@@ -263,21 +290,25 @@ def _plan_of_manifests(
             else:
                 usable[name] = found
             advance()
-    newest = _newest(usable, None if before is None else before.head)
-    other_branch = [name for name, found in usable.items() if newest is not None and found.order > newest.order]
+    newest = newest_of(usable, None if before is None else before.head)
+    other_branch = [
+        name for name, found in usable.items() if newest is not None and found.order > newest.order and name not in pins
+    ]
     left_out += [ExcludedSnapshot(name, _OTHER_BRANCH, "other-branch") for name in other_branch]
-    chain = _chain({name: found for name, found in usable.items() if name not in other_branch}, manifests)
-    chain = _with_pinned(chain, [found for name, found in usable.items() if name in pins])
-    counted = {found.manifest.snapshot for found in chain}
+    below = {name: found for name, found in usable.items() if newest is not None and found.order <= newest.order}
+    chain = chain_of(below, manifests)
+    pinned = [found for name, found in usable.items() if name in pins]
+    chain = with_pinned(chain, pinned) if before is None else with_pins_of_branches(chain, pinned)
+    counted, rivals = {found.manifest.snapshot for found in chain}, {one.order[:2]: one for one in reversed(chain)}
     for name in sorted(usable.keys() - counted - {*other_branch}):
-        rival = next((one for one in chain if one.order[:2] == usable[name].order[:2]), None)
+        rival = rivals.get(usable[name].order[:2])
         why = "no published snapshot refers to it"
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published instead"
         left_out.append(ExcludedSnapshot(name, why, "not-connected" if rival is None else "superseded"))
-    entries, older = _entries(app_repository, chain, pins, keep)
+    entries, older = head_entries(app_repository, chain, pins, keep)
     left_out += [ExcludedSnapshot(name, _OLDER, "older") for name in older]
-    head = _next_head(
+    head = next_head(
         app_repository, entries, manifests.values(), known, collection, None if before is None else before.head
     )
     head = replace(head, keep=keep)
@@ -285,25 +316,31 @@ def _plan_of_manifests(
     return HeadRepairPlan(wrong, head, tuple(left_out), document, expected, code)
 
 
-def _newest(usable: Mapping[str, FoundManifest], before: Head | None) -> FoundManifest | None:
-    """The manifest that the new head begins with, of usable ones, newest first; ``before`` is one that has gone back.
+def _collected(
+    app_repository: ApplicationRepository,
+    manifests: Mapping[str, FoundManifest],
+    lists: Sequence[ListedGarbage],
+    named: Collection[str],
+) -> list[str]:
+    """Snapshots whose blobs are being deleted, by lists of garbage.
 
-    Where jobs have published for that head since, its newest one, although others have greater generations.
+    No head names a manifest up to the one of a list that it did not name. But where a head has gone back, that of the
+    other branch made the list, so what this one names, or pins, is compared blob by blob.
     """
-    newest = next(iter(usable.values()), None)
-    named = () if before is None else (usable.get(entry.snapshot) for entry in before.snapshots)
-    of_head = next((found for found in named if found is not None), None)
-    if newest is None or of_head is None:
-        return newest
-    return max(newest, of_head, key=lambda one: one.manifest.created_at)
+    found = [name for name, one in manifests.items() if any(each.header.excludes(one.manifest) for each in lists)]
+    if not any(name in named for name in found):
+        return found
+    garbage = NameSet(name for one in lists for name, _ in one.garbage)
+    return [
+        name for name in found if name not in named or _is_listed(app_repository, manifests[name].manifest, garbage)
+    ]
 
 
-def _with_pinned(chain: Sequence[FoundManifest], pinned: Sequence[FoundManifest]) -> list[FoundManifest]:
-    """A chain with the pinned manifests that are not in it; of two of one generation the pinned one."""
-    generations = {one.order[:2] for one in pinned}
-    others = [one for one in chain if one.order[:2] not in generations]
-    found = {one.manifest.snapshot: one for one in (*others, *pinned)}
-    return sorted(found.values(), key=lambda one: one.order, reverse=True)
+def _is_listed(app_repository: ApplicationRepository, manifest: Manifest, garbage: NameSet) -> bool:
+    try:
+        return any(name in garbage for name in names_of_snapshot(app_repository, manifest, set()))
+    except (Corrupted, NotFound):
+        return False  # the verification says what is wrong with it
 
 
 def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]) -> Invalid:
@@ -321,96 +358,6 @@ def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]
         found_repository_ids=list(ids[:5]),
         application_id=app_repository.application_id,
         repository=app_repository.url,
-    )
-
-
-def _chain(usable: Mapping[str, FoundManifest], manifests: Mapping[str, FoundManifest]) -> list[FoundManifest]:
-    """The newest manifest and its predecessors, newest first; both arguments are sorted newest first."""
-    chain: list[FoundManifest] = []
-    following = next(iter(usable.values()), None)
-    while following is not None:
-        chain.append(following)
-        last, previous = following, following.manifest.previous
-        seen = {last.manifest.snapshot}
-        unusable = manifests.keys() - usable.keys()  # readable, and damaged below
-        while previous is not None and previous in unusable - seen:
-            seen.add(previous)
-            last, previous = manifests[previous], manifests[previous].manifest.previous
-        if previous is None:
-            break
-        before = [one for one in usable.values() if one.order < min(last.order, chain[-1].order)]
-        following = next((one for one in before if one.manifest.snapshot == previous), None)
-        if following is None:  # the predecessor of a manifest that cannot be read is unknown
-            following = next((one for one in before if one.order[:2] < last.order[:2]), None)
-    return chain
-
-
-def _entries(
-    app_repository: ApplicationRepository, chain: Sequence[FoundManifest], pins: Mapping[str, str], keep: Retention
-) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
-    """Head entries for a chain; and the snapshots that retention leaves out."""
-    before = {one.manifest.snapshot: older.manifest for one, older in pairwise(chain)}
-    found = {one.manifest.snapshot: one.manifest for one in chain}
-    entries = [
-        SnapshotEntry(
-            one.manifest.snapshot,
-            one.sha256,
-            one.manifest.identity,
-            one.manifest.created_at,
-            min_known(reference.read_at_ms for reference in one.manifest.task_manifests),
-            one.manifest.request_id,
-            one.manifest.origin,
-            len(one.manifest.task_manifests),
-            one.manifest.file_bytes,
-            new_bytes=0,
-            pinned=one.manifest.snapshot in pins,
-            note=pins.get(one.manifest.snapshot, ""),
-        )
-        for one in chain
-    ]
-    kept = tuple(
-        replace(entry, new_bytes=_new_bytes(app_repository, found[entry.snapshot], before.get(entry.snapshot)))
-        for entry in retained_entries(entries, keep)
-    )
-    return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
-
-
-def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
-    """Bytes of the files that the snapshot before it does not name."""
-    older = {} if before is None else {reference.task: reference for reference in before.task_manifests}
-    changed = [
-        reference
-        for reference in manifest.task_manifests
-        if reference.task not in older or older[reference.task].sha256 != reference.sha256
-    ]
-
-    now, known = (
-        app_repository.task_manifests(changed),
-        app_repository.task_manifests([older[reference.task] for reference in changed if reference.task in older]),
-    )
-    return new_bytes([read.manifest for read in now.values()], [read.manifest for read in known.values()])
-
-
-def _next_head(
-    app_repository: ApplicationRepository,
-    entries: tuple[SnapshotEntry, ...],
-    manifests: Any,
-    known: Mapping[str, int],
-    collection: int,
-    before: Head | None = None,
-) -> Head:
-    """A head with the next epoch and generation above all known."""
-    found = [one.manifest for one in manifests]
-    epoch = max([known.get("epoch", 0), *(one.epoch for one in found)])
-    generation = max([known.get("generation", 0), *(one.generation for one in found)])
-    return Head(
-        app_repository.repository.descriptor.id,
-        app_repository.application_id,
-        epoch + 1,
-        generation + 1,
-        entries,
-        collection,
-        *((before.collection_began_ms, before.keep, before.needs) if before else ()),
     )
 
 

@@ -14,7 +14,7 @@ from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.listing import entry_of
-from statecore.repository.maintenance.retention_record import record_pinned, record_unpinned
+from statecore.repository.maintenance.retention_record import read_retention, record_pinned, record_unpinned
 from statecore.repository.repository import check_descriptor_unchanged
 
 NOTE_CHARACTERS = 200  # Longest note, in characters
@@ -45,6 +45,7 @@ def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
 
 def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
     app_repository.repository.check_primary()
+    read_retention(app_repository)  # refuses one of a newer release before anything is changed
     # A retry keeps to the snapshot that was the newest first.
     before = wanted = entry_of(app_repository, app_repository.head(), snapshot)
 

@@ -3,11 +3,15 @@
 ::
 
     descriptor   role primary: no copy is begun, and one that is under way swaps no head any more
-    heads        each is swapped for one with the next epoch: what copies and jobs knew of it is void
+    records      each head's pins and retention are recorded, for a head that is lost later
+    heads        each is swapped for one with a far greater epoch: what copies and jobs knew of it is void
     descriptor   the URL of the old primary is removed: the promotion is done
 
 A copier reads a head before it reads the descriptor, and swaps the version that it has read. So a swap of its own comes
-before that of the promotion, or fails. A killed promotion is gone on with by the next.
+before that of the promotion, or fails. Its other blobs may still arrive, or be there already: manifests of the old
+primary, whose repairs may have raised the epoch since the last copy, but never as far. Otherwise they would look as if
+the head had gone back (:mod:`statecore.repository.maintenance.reverted_head`). A killed promotion is gone on with by
+the next.
 """
 
 from __future__ import annotations
@@ -20,8 +24,12 @@ from statecore.repository.application_repository import ApplicationRepository, a
 from statecore.repository.descriptor import Role
 from statecore.repository.head import Head
 from statecore.repository.maintenance.descriptor_change import change_descriptor
+from statecore.repository.maintenance.retention_record import read_retention, record_head
 from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import Repository
+
+EPOCHS = 1000
+"""By how much a promotion raises the epoch of each head: more than a primary is repaired between two copies."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ def plan_promotion(repository: Repository) -> PromotionPlan:
                 raise
             plan.damaged[name] = error
         else:
+            read_retention(ApplicationRepository(repository, name))  # refuses one of a newer release
             if read is not None:
                 read.head.needs.check_writable(f"The head of {name}")
                 plan.heads[name] = read.head
@@ -57,12 +66,14 @@ def promote(repository: Repository, faults: FaultPoints = NO_FAULTS) -> Promotio
     if plan.copy_of:
         primary = change_descriptor(repository, lambda found: replace(found, role=Role.PRIMARY))
         faults.reach("promote-replica.after-descriptor")
-        for name in plan.heads:
-            ApplicationRepository(primary, name).change_head(_with_next_epoch)
+        for name, head in plan.heads.items():
+            app_repository = ApplicationRepository(primary, name)
+            record_head(app_repository, head)
+            app_repository.change_head(_with_next_epoch)
             faults.reach("promote-replica.after-head")
         change_descriptor(repository, lambda found: replace(found, copy_of=""))
     return plan
 
 
 def _with_next_epoch(head: Head) -> Head:
-    return replace(head, epoch=head.epoch + 1, generation=head.generation + 1)
+    return replace(head, epoch=head.epoch + EPOCHS, generation=head.generation + 1)

@@ -1,7 +1,8 @@
 """The retention record of an application: its pins and its retention, for a head that is lost with them.
 
 It has every pin of the head: one is recorded before the head has it, and removed after the head has lost it. So it may
-have one more, of a process that was killed in between, which only keeps a snapshot. Repairs of the head read it.
+have one more, of a process that was killed in between, which only keeps a snapshot. Repairs of the head read it. A
+replica has none: a promotion writes it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from statecore.documents import DocumentType
-from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.head import Retention, SnapshotEntry
+from statecore.repository.head import OTHER_HEAD_RELEASE, Head, Retention, SnapshotEntry
 from statecore.repository.maintenance.record_pointer import RecordPointer
-from statecore.repository.manifest import OTHER_RELEASE, VERSION
+from statecore.repository.manifest import VERSION
 
 
 @dataclass(frozen=True)
@@ -35,27 +35,46 @@ class RetentionRecord:
     pins: tuple[Pin, ...] = ()
     keep: Retention = Retention()  # noqa: RUF009  # it is frozen
 
+    def keep_with(self, other: Retention | None) -> Retention:
+        """The retention of a head to be rebuilt, which may have had ``other``: never less than either of the two."""
+        if other is None:
+            return self.keep
+        return self.keep.or_more(other) if self.generation else other
+
     @property
     def notes(self) -> dict[str, str]:
         """The note of each pinned snapshot."""
         return {one.snapshot: one.note for one in self.pins}
 
 
-RECORD = DocumentType("retention record", VERSION, RetentionRecord, OTHER_RELEASE, is_open=True, is_sealed=True)
+RECORD = DocumentType("retention record", VERSION, RetentionRecord, OTHER_HEAD_RELEASE, is_open=True, is_sealed=True)
 
 
 def read_retention(app_repository: ApplicationRepository) -> RetentionRecord:
-    """The record of an application; an empty one if another release, or nobody, has written it."""
-    try:
-        return _pointer(app_repository).read()
-    except Invalid:
-        return RetentionRecord("", "", 0)
+    """The record of an application; an empty one if there is none. Raises ``Invalid`` for one of a newer release."""
+    return _pointer(app_repository).read()
+
+
+def record_head(app_repository: ApplicationRepository, head: Head) -> None:
+    """Write what a head pins and keeps, for an application that has no record."""
+    pins = {entry.snapshot: entry.note for entry in head.snapshots if entry.pinned}
+    _pointer(app_repository).change(
+        lambda record: replace(_with_pins(record, record.notes | pins), keep=record.keep_with(head.keep))
+    )
 
 
 def record_pinned(app_repository: ApplicationRepository, entries: Iterable[SnapshotEntry]) -> None:
     """Add pins to the record."""
     added = {entry.snapshot: entry.note for entry in entries if entry.pinned}
     _pointer(app_repository).change(lambda record: _with_pins(record, record.notes | added))
+
+
+def record_named_pins(app_repository: ApplicationRepository, head: Head) -> None:
+    """Remove the pins of snapshots that a rebuilt head does not name: they cannot be fetched."""
+    named = {entry.snapshot for entry in head.snapshots}
+    _pointer(app_repository).change(
+        lambda record: _with_pins(record, {name: note for name, note in record.notes.items() if name in named})
+    )
 
 
 def record_unpinned(app_repository: ApplicationRepository, snapshot: str) -> None:

@@ -2,7 +2,8 @@
 
 Such a head is whole, so no reader can tell by it alone. But what was written for later heads gives it away: a job makes
 the manifest of the next generation, so one of a later generation, or epoch, was made for a head that is gone. A list of
-garbage says which head it was made for.
+garbage says which head it was made for, and the retention record has pins that the head had. (Where as many jobs have
+published since as the head has lost, only a lost pin shows it.)
 
 The head counts all the same, until it is rebuilt (:mod:`statecore.repository.maintenance.head_repair`). Until then no
 garbage is deleted: names that a later head did not reach, so that they were taken for garbage for ever, are reached
@@ -11,24 +12,28 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from statecore.errors import Corrupted
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head
 from statecore.repository.maintenance.garbage import list_orders, unnamed_manifests
+from statecore.repository.maintenance.retention_record import read_retention
 
 Order = tuple[int, int]
 """Epoch and generation of a head."""
 
 
-def why_reverted(head: Head, manifests: Mapping[str, Order], lists: Iterable[Order]) -> str | None:
+def why_reverted(
+    head: Head, manifests: Mapping[str, Order], lists: Iterable[Order], pins: Collection[str] = ()
+) -> str | None:
     """What shows that a head has gone back; ``None`` where nothing does.
 
     Args:
         head: as it was read after the others, because jobs publish meanwhile.
         manifests: for which head each was made, by snapshot.
         lists: for which head each list of garbage was made.
+        pins: the snapshots that the retention record pins, as it was read after the head: a pin is recorded first.
     """
     here = f"it is of generation {head.generation} in epoch {head.epoch}, and there is a"
     snapshot, (epoch, generation) = max(manifests.items(), key=lambda one: one[1], default=("", (0, 0)))
@@ -37,7 +42,8 @@ def why_reverted(head: Head, manifests: Mapping[str, Order], lists: Iterable[Ord
     later = max(lists, default=(0, 0))
     if later > head.order:
         return f"{here} list of garbage of a later one (generation {later[1]}, epoch {later[0]})"
-    return None
+    lost = sorted(one for one in pins if one in manifests and head.entry(one) is None)
+    return f"it does not name {lost[0]}, which is pinned" if lost else None
 
 
 def check_not_reverted(app_repository: ApplicationRepository, head: Head) -> Mapping[str, Order]:
@@ -50,8 +56,9 @@ def check_not_reverted(app_repository: ApplicationRepository, head: Head) -> Map
     found, lists = unnamed_manifests(app_repository, head), list_orders(app_repository)
     prefix = app_repository.names.manifests
     orders = {name.removeprefix(prefix).removesuffix(".json"): order for name, order in found.items()}
-    if why_reverted(head, orders, lists) is not None:
-        why = why_reverted(app_repository.reread_head().head, orders, lists)  # jobs publish meanwhile
+    if why_reverted(head, orders, lists, read_retention(app_repository).notes) is not None:
+        now = app_repository.reread_head().head  # jobs publish meanwhile
+        why = why_reverted(now, orders, lists, read_retention(app_repository).notes)
         if why is not None:
             raise _reverted_error(app_repository, why)
     return found

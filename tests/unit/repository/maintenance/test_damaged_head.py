@@ -12,7 +12,7 @@ from statecore.repository.maintenance.damaged_head import salvaged_numbers, salv
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"{}", b'{"keep": 5, "snapshots": 5, "epoch": "x"}'])
 def test_of_what_cannot_be_read_nothing_is_known(content: bytes) -> None:
-    assert (salvaged_numbers(content), salvaged_pins(content), salvaged_retention(content)) == ({}, {}, Retention())
+    assert (salvaged_numbers(content), salvaged_pins(content), salvaged_retention(content)) == ({}, {}, None)
 
 
 def test_numbers_pins_and_the_retention_are_read_and_no_number_makes_less_stay() -> None:

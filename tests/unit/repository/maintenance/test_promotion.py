@@ -13,10 +13,13 @@ from statecore.errors import Fenced, Invalid
 from statecore.faults import REPLICA_PROMOTION_POINTS, FaultInjected, InjectedFault
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
-from statecore.repository.head import HEAD
+from statecore.repository.head import HEAD, Retention
+from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.copier import Copier
+from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
-from statecore.repository.maintenance.promotion import PromotionPlan, plan_promotion, promote
+from statecore.repository.maintenance.pins import pin
+from statecore.repository.maintenance.promotion import EPOCHS, PromotionPlan, plan_promotion, promote
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import Repository, create_replica, create_repository, open_repository
 from tests.harness.raising import raises
@@ -65,7 +68,7 @@ def test_a_promoted_replica_is_published_to_and_not_copied_into(pair: Pair) -> N
     assert (pair.epochs, pair.replica.descriptor.role) == ([0, 0], Role.REPLICA)
     assert plan_promotion(pair.replica) == promote(pair.replica)
     descriptor = pair.replica.descriptor
-    assert (pair.epochs, descriptor.role, descriptor.copy_of) == ([1, 1], Role.PRIMARY, "")
+    assert (pair.epochs, descriptor.role, descriptor.copy_of) == ([EPOCHS, EPOCHS], Role.PRIMARY, "")
     assert descriptor.id == open_repository(pair.primary_url).descriptor.id
     orders = pair.publishing()
     assert orders.publish(10).earlier
@@ -74,7 +77,43 @@ def test_a_promoted_replica_is_published_to_and_not_copied_into(pair: Pair) -> N
     with raises(Invalid, "copy-target-invalid"):
         pair.copy()
     assert promote(pair.replica) == PromotionPlan("")
-    assert pair.epochs == [1, 1]
+    assert pair.epochs == [EPOCHS, EPOCHS]
+
+
+def test_pins_and_the_retention_of_a_promoted_replica_survive_the_loss_of_its_head(pair: Pair) -> None:
+    primary = Publishing(pair.primary_url, pair.path.parent)
+    pinned = primary.publish(20).snapshot
+    pin(primary.app_repository, pinned, "audit")
+    forget(primary.app_repository, Retention(last=3, monthly=24))
+    pair.copy()
+    promote(pair.replica)
+    (pair.path / "apps/orders/HEAD").unlink()
+    orders = ApplicationRepository(pair.replica, "orders")
+    apply_repair(orders, plan_repair(orders))
+    head = orders.head()
+    assert [(one.snapshot, one.note) for one in head.snapshots if one.pinned] == [(pinned, "audit")]
+    assert head.keep == Retention(last=3, monthly=24)
+
+
+def test_what_an_unfinished_copy_has_left_shows_no_head_that_has_gone_back(pair: Pair) -> None:
+    primary = Publishing(pair.primary_url, pair.path.parent)
+    (pair.path.parent / "primary/apps/orders/HEAD").unlink()
+    apply_repair(primary.app_repository, plan_repair(primary.app_repository))
+    for end in (20, 30, 40):
+        primary.publish(end)
+    source, replica = open_repository(pair.primary_url), pair.replica
+    with pytest.raises(FaultInjected):
+        Copier(
+            ApplicationRepository(source, "orders"),
+            ApplicationRepository(replica, "orders"),
+            faults=InjectedFault("copy.before-head"),
+        ).run()
+    promote(pair.replica)
+    orders = pair.publishing()
+    mine = orders.publish(50).snapshot
+    Collector(orders.app_repository, min_age_ms=0).run()
+    assert plan_repair(orders.app_repository).problem is None
+    assert orders.app_repository.head().snapshots[0].snapshot == mine
 
 
 @pytest.mark.parametrize("point", REPLICA_PROMOTION_POINTS)
@@ -109,7 +148,7 @@ def test_a_damaged_head_is_left_to_a_repair(pair: Pair) -> None:
     assert (list(done.damaged), list(done.heads)) == (["orders"], ["payments"])
     orders = ApplicationRepository(pair.replica, "orders")
     apply_repair(orders, plan_repair(orders))
-    assert pair.epochs == [1, 1]
+    assert pair.epochs == [1, EPOCHS]
 
 
 @pytest.mark.parametrize("target", ["the source", "a primary", "another replica"])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.errors import Retryable
+from statecore.documents import encode_json, parse_json
+from statecore.errors import Invalid, Retryable
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Retention
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.maintenance.pins import pin, unpin
-from statecore.repository.maintenance.retention_record import read_retention
+from statecore.repository.maintenance.retention_record import RECORD, read_retention
+from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage
 from tests.unit.repository.snapshots import BOTH, Snapshots
 
@@ -94,3 +96,35 @@ def test_a_damaged_record_counts_as_none_and_none_is_garbage(
     storage.pointers[app_repository.names.retention] = b"{"
     assert read_retention(app_repository).notes == {}
     assert rebuilt(app_repository, storage) == ({}, Retention())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\0" * 100])
+def test_of_a_damaged_head_pins_and_the_retention_are_those_of_the_record(
+    app_repository: ApplicationRepository, storage: Storage, two: tuple[str, str], content: bytes
+) -> None:
+    keep = Retention(last=2, hourly=0, daily=0, weekly=0, monthly=24)
+    pin(app_repository, two[0], "audit")
+    forget(app_repository, keep)
+    storage.pointers[app_repository.names.head] = content
+    apply_repair(app_repository, plan_repair(app_repository))
+    head = app_repository.head()
+    assert ({one.snapshot: one.note for one in head.snapshots if one.pinned}, head.keep) == ({two[0]: "audit"}, keep)
+
+
+def test_a_record_of_a_newer_release_is_refused_before_anything_changes(
+    app_repository: ApplicationRepository, storage: Storage, two: tuple[str, str]
+) -> None:
+    pin(app_repository, two[0])
+    document = parse_json(storage.pointers[app_repository.names.retention])
+    storage.pointers[app_repository.names.retention] = encode_json(RECORD.sealed({**document, "version": 2}))
+    before = dict(storage.pointers)
+    for change in (
+        lambda: forget(app_repository, Retention(last=1, hourly=0, daily=0, weekly=0)),
+        lambda: pin(app_repository, two[1]),
+        lambda: unpin(app_repository, two[0]),
+        lambda: rebuilt(app_repository, storage),
+    ):
+        with raises(Invalid, "format-unsupported"):
+            change()
+    before.pop(app_repository.names.head)
+    assert storage.pointers == before, "but for the head, which was lost"

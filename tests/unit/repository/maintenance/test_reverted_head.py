@@ -19,7 +19,7 @@ from statecore.repository.listing import list_application
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import HeadRepairPlan, apply_repair, plan_repair
-from statecore.repository.maintenance.pins import pin
+from statecore.repository.maintenance.pins import pin, unpin
 from statecore.repository.maintenance.reverted_head import why_reverted
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import Verifier
@@ -203,7 +203,7 @@ def test_what_the_deletion_left_of_an_older_head_is_left_out(kept: Kept) -> None
 
 
 @pytest.mark.parametrize("kept", ["directory"], indirect=True)
-def test_a_pinned_snapshot_takes_precedence_over_another_of_its_generation(kept: Kept) -> None:
+def test_a_pinned_snapshot_stays_beside_another_of_its_generation(kept: Kept) -> None:
     kept.publish(10, 20)
     old = kept.content
     *_, third = kept.publish(30, 40, 50)
@@ -217,10 +217,73 @@ def test_a_pinned_snapshot_takes_precedence_over_another_of_its_generation(kept:
     kept.put_back(other_branch)
     plan = kept.repaired()
     assert kept.names[0] == newest
-    assert codes(plan) == {third: "superseded"}
+    assert codes(plan) == {}
+    assert third in kept.names
     assert [entry.snapshot for entry in kept.head.snapshots if entry.pinned] == [mine]
-    generations = [kept.app_repository.manifest(entry).value.generation for entry in kept.head.snapshots]
-    assert generations == sorted(set(generations), reverse=True)
+
+
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_pins_and_the_retention_that_are_later_than_the_head_are_those_of_the_record(kept: Kept) -> None:
+    kept.publish(10, 20)
+    old = kept.content
+    *_, third = kept.publish(30, 40, 50)
+    kept.pin(third, "audit")
+    forget(kept.app_repository, Retention(last=15, monthly=24))
+    kept.put_back(old)
+    (mine,) = kept.publish(60)
+    plan = kept.repaired()
+    assert plan.code == "head-reverted"
+    assert kept.names[0] == mine, "it is the later branch, whatever generation the pinned one has"
+    assert [(entry.snapshot, entry.note) for entry in kept.head.snapshots if entry.pinned] == [(third, "audit")]
+    assert kept.head.keep == Retention(last=15, monthly=24)
+    kept.collect(4)
+    fetched(kept.app_repository)
+
+
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_a_lost_pin_shows_it_where_as_many_jobs_have_published_since(kept: Kept) -> None:
+    kept.publish(10)
+    old = kept.content
+    (pinned,) = kept.publish(20)
+    kept.pin(pinned)
+    kept.put_back(old)
+    newest = kept.publish(30, 40, 50)
+    blobs = kept.blobs
+    with raises(Corrupted, "head-reverted"):
+        kept.collect()
+    assert (kept.blobs, kept.verified()) == (blobs, ["head-reverted"])
+    kept.repaired()
+    assert kept.names[: len(newest)] == newest
+    assert [entry.snapshot for entry in kept.head.snapshots if entry.pinned] == [pinned]
+    kept.collect(4)
+    assert kept.verified() == []
+    unpin(kept.app_repository, pinned)
+    assert plan_repair(kept.app_repository).problem is None
+
+
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_a_pin_whose_snapshot_is_damaged_stops_no_collection_for_ever(kept: Kept) -> None:
+    (pinned, first) = kept.publish(10, 20)
+    kept.pin(pinned)
+    manifest = kept.app_repository.manifest(kept.head.snapshots[0]).value
+    kept.app_repository.blobs.delete(manifest.task_manifests[0].extent.blob)
+    kept.repaired()
+    assert kept.names == [first]
+    kept.publish(30)
+    kept.collect(4)
+
+
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_what_was_published_since_stays_beside_lists_of_the_other_branch(kept: Kept) -> None:
+    kept.publish(10, 20)
+    old = kept.content
+    kept.publish(30, 40, 50)
+    forget(kept.app_repository, Retention(last=1, hourly=0, daily=0, weekly=0))
+    kept.collect()
+    kept.put_back(old)
+    (mine,) = kept.publish(60)
+    kept.repaired()
+    assert kept.names[0] == mine
 
 
 @pytest.mark.parametrize("kept", ["directory"], indirect=True)
