@@ -462,6 +462,9 @@ def _harmless() -> dict[str, Damage]:
         "manifest-with-zeros": Damage(
             _to_database(lambda path: manifest_of(path).write_bytes(manifest_of(path).read_bytes() + bytes(4096))), ()
         ),
+        "position-with-more-behind-it": Damage(
+            _to_database(lambda path: put(path, OFFSETS, b"position", bytes(5) + b"junk")), ()
+        ),
         "options-of-another": Damage(_to_database(_options_of_another, PLAIN), ()),
         "options-is-pipe": Damage(_of_database(os.mkfifo, lambda path: max(path.glob("OPTIONS-*"))), ()),
         "offsets-with-another-key": Damage(_to_database(lambda path: put(path, OFFSETS, b"note", b"hello")), ()),

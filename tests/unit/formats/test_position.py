@@ -16,17 +16,20 @@ from statecore.formats.topic_partition import TopicPartition
 from tests.harness.raising import raises
 
 GOLDEN = bytes.fromhex("00 00000001 00000002") + b"in" + bytes.fromhex("00000001 00000000 0000000000000063")
-BAD = [b"\x01" + GOLDEN[1:], GOLDEN + b"\0\0\1", b"\0\xff\xff\xff\xff", GOLDEN[:5] + b"\xff" * 20]
+BAD = [b"", b"\x01" + GOLDEN[1:], b"\0\xff\xff\xff\xff", GOLDEN[:5] + b"\xff" * 20]
 
 
 def test_the_bytes_are_those_kafka_streams_wrote() -> None:
     assert encode_position({"in": {0: 99}}) == GOLDEN
 
 
-def test_padding_of_zeros_is_tolerated() -> None:
+def test_what_is_behind_its_end_is_not_read() -> None:
+    """Kafka Streams pads it with zeros, and starts with whatever else is there."""
     padded = GOLDEN + bytes(202 - len(GOLDEN))
     assert decode_position(padded) == {"in": {0: 99}}
     assert decode_position(bytes(40)) == {}
+    assert decode_position(padded + b"junk") == {"in": {0: 99}}
+    assert decode_position(bytes(5) + b"junk") == {}
 
 
 PARTITIONS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), max_size=5)
@@ -43,9 +46,7 @@ def test_a_truncated_position_is_corrupt(cut: int) -> None:
         decode_position(GOLDEN[:cut])
 
 
-@pytest.mark.parametrize(
-    "bad", [b"\x01" + GOLDEN[1:], GOLDEN + b"\0\0\1", b"\0\xff\xff\xff\xff", GOLDEN[:5] + b"\xff" * 20]
-)
+@pytest.mark.parametrize("bad", BAD)
 def test_a_damaged_position_is_corrupt(bad: bytes) -> None:
     with pytest.raises(Corrupted):
         decode_position(bad)
