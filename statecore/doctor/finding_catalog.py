@@ -387,9 +387,11 @@ def _kinds() -> tuple[FindingKind, ...]:
         FindingKind(
             "files-set-aside",
             warning,
-            "files that a database did not name were moved to lost/",
-            "Rows in them may be missing in the store.",
-            "Compare the store with its changelog (statecore diff); rebuild it if rows are missing.",
+            "files of a database were moved to lost/",
+            "Neither Kafka Streams nor RocksDB reads them, and rows in them may be missing in the store. SST files "
+            "alone are those that its MANIFEST did not name when this library opened it. Beside a MANIFEST or a log "
+            "they are those that RocksDB's repair (ldb repair) could not read; after it deleted rows may be back, too.",
+            "Compare the store with its changelog (statecore diff); rebuild it if rows differ, else delete lost/.",
             (Repair.REBUILD,),
         ),
         FindingKind(

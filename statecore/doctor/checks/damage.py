@@ -92,6 +92,7 @@ def _short_rows(store: StoreView, database: DatabaseView) -> Finding:
 
 
 _KEY_BYTES = 32
+_NAMED = 5
 
 
 def _segment(store: StoreView, database: DatabaseView) -> str:
@@ -142,11 +143,24 @@ def _manifest(store: StoreView, database: DatabaseView, severity: Severity, what
 
 
 def _lost_files(store: StoreView, database: DatabaseView) -> Finding:
-    what = (
-        f"has {number_of(len(database.lost), 'SST file')} in {database.name}/{LOST_DIRECTORY} "
-        f"({_some(database.lost)}) that its MANIFEST did not name: compare its rows with {_reference(store)}, restore "
-        "it if some are missing, then delete them"
-    )
+    """Files in ``lost/``: this library keeps SST files there, RocksDB's own repair whatever it has replaced or refused.
+
+    That repair writes a MANIFEST anew, and keeps the older one: it alone leaves one there.
+    """
+    tables = [name for name in database.lost if name.endswith(".sst")]
+    there = f"{database.name}/{LOST_DIRECTORY}"
+    if len(tables) == len(database.lost):
+        files = f"{number_of(len(tables), 'SST file')} in {there} ({shortened_list(tables, _NAMED)})"
+        what = f"has {files} that its MANIFEST did not name"
+    else:
+        others = [name for name in database.lost if name not in tables]
+        what = (
+            f"was repaired by RocksDB (ldb repair), which put {shortened_list(others, _NAMED)} into {there} and made "
+            "its MANIFEST anew"
+        )
+        if tables:
+            what += f"; it could not read {shortened_list(tables, _NAMED)} there, so that their rows are gone"
+    what += f": compare its rows with {_reference(store)}, restore it if they differ, then delete {there}"
     segment = database.name if store.segmented else ""
     return store_finding(
         store, "files-set-aside", Severity.WARNING, what, repair=Repair.REBUILD, segment=segment, files=[*database.lost]
@@ -155,10 +169,6 @@ def _lost_files(store: StoreView, database: DatabaseView) -> Finding:
 
 def _reference(store: StoreView) -> str:
     return "its changelog" if store.logged else "a copy of it"
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def check_grace_buffer(store: StoreView, *, is_wiped: bool) -> list[Finding]:

@@ -185,11 +185,26 @@ def test_an_unreadable_database_is_neither_healthy_nor_damaged(tmp_path, monkeyp
     assert found.exit_code == 21
 
 
-def test_files_that_were_kept_aside(tmp_path):
+@pytest.mark.parametrize(
+    ("names", "said", "unsaid"),
+    [
+        (["000011.sst"], ["1 SST file ", "000011.sst"], ["ldb repair"]),
+        (
+            ["000012.log", "MANIFEST-000005"],
+            ["ldb repair", "000012.log, MANIFEST-000005"],
+            ["SST file", "rows are gone"],
+        ),
+        (["000011.sst", "000012.log"], ["ldb repair", "could not read 000011.sst", "rows are gone"], ["did not name"]),
+    ],
+)
+def test_files_that_were_kept_aside(tmp_path, names, said, unsaid):
     path = plain(tmp_path)
     (path / "lost").mkdir()
-    (path / "lost/000011.sst").write_bytes(b"")
-    assert codes(tmp_path) == {"files-set-aside": WARNING}
+    for name in names:
+        (path / "lost" / name).write_bytes(b"")
+    (one,) = diagnose(tmp_path).findings
+    assert (one.code, one.severity, one.evidence["files"]) == ("files-set-aside", WARNING, names)
+    assert [word for word in said if word not in one.what] == [word for word in unsaid if word in one.what] == []
 
 
 def test_a_whole_file_that_a_kill_left_is_a_note(tmp_path):
