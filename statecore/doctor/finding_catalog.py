@@ -482,6 +482,13 @@ def _kinds() -> tuple[FindingKind, ...]:
             "spec",
         ),
         FindingKind(
+            "task-name-invalid",
+            error,
+            "a directory is named like a task, with too great a number",
+            "Every start of the application fails: Kafka Streams cannot parse the name.",
+            "Move it away while the application is stopped: no task has such a number.",
+        ),
+        FindingKind(
             "cleaning-deletes",
             warning,
             "a directory is so old that cleaning deletes it",

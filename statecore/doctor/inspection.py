@@ -246,6 +246,7 @@ class TaskView:
         rows_after_checkpoint: by store, files with rows that were flushed after that → their time (ns).
         followed: whether ``statecore standby`` has followed it here.
         wrong_types: what stands in the place of its files and directories, by name.
+        unparsable: beside the tasks, directories whose name Kafka Streams takes for a task's and cannot parse.
     """
 
     task: str
@@ -259,6 +260,7 @@ class TaskView:
     rows_after_checkpoint: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     followed: bool = False
     wrong_types: Mapping[str, str] = field(default_factory=dict)
+    unparsable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

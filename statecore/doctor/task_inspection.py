@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from statecore.doctor.inspection import TaskView
 from statecore.formats.checkpoint import position_file
+from statecore.formats.integers import INT32_MAX
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.formats.task_id import TaskId
 from statecore.spec.model import ApplicationSpec
@@ -98,18 +100,33 @@ def inspect_beside_tasks(directory: StateDirectory) -> TaskView:
     """What is beside the tasks of an application."""
     known = {LOCK_FILE, PROCESS_FILE, GLOBAL, WORK_DIRECTORY, f"{PROCESS_FILE}.tmp"}
     named = {place.task.partition("/")[0] for place in store_places(directory)}
-    foreign, wrong_types = [], {}
+    foreign, unparsable, wrong_types = [], [], {}
     for entry in sorted(os.scandir(directory.path), key=lambda one: one.name):
         if TaskId.match(entry.name) is not None:
             if not Path(entry.path).is_dir():  # an entry raises for a link to itself
                 wrong_types[entry.name] = type_of(Path(entry.path))
+        elif _is_unparsable(Path(entry.path)):
+            unparsable.append(entry.name)
         elif entry.name not in known | named and not entry.name.startswith("__"):
             foreign.append(entry.name)
     files = [directory.path / name for name in (LOCK_FILE, PROCESS_FILE)]
     wrong_types |= {file.name: what for file in files if (what := not_a_file(file))}
     wrong = [one for file in files if file.exists() for one in unusable_files(directory.path, file)]
     none = read_offset_file(Path(os.devnull) / "none")
-    return TaskView("", none, {}, {}, tuple(foreign), 0, tuple(wrong), wrong_types=wrong_types)
+    return TaskView(
+        "", none, {}, {}, tuple(foreign), 0, tuple(wrong), wrong_types=wrong_types, unparsable=tuple(unparsable)
+    )
+
+
+_LIKE_A_TASK = re.compile(r"([0-9]+)_([0-9]+)")
+
+
+def _is_unparsable(path: Path) -> bool:
+    """Whether Kafka Streams takes a directory for a task's and cannot parse its name; it parses none of empty ones."""
+    found = _LIKE_A_TASK.fullmatch(path.name)
+    if found is None or max(map(int, found.groups())) <= INT32_MAX:
+        return False
+    return any(not name.startswith(CHECKPOINT_FILE) and not name.endswith(".lock") for name in entry_names(path))
 
 
 def _files_in(path: Path) -> list[str]:

@@ -428,6 +428,11 @@ def _of_types() -> dict[str, Damage]:
         "process-file-dangling": Damage(_in_place_of(_dangling, process_file), wrong, task=""),
         "task-is-file": Damage(_in_place_of(Path.touch, TASK), wrong, task=""),
         "global-is-file": Damage(_in_place_of(Path.touch, "global"), wrong, task=""),
+        "task-of-too-great-a-number": Damage(
+            lambda path: shutil.copytree(path / TASK, path / f"{TASK[:-1]}2147483648") and None,
+            ("task-name-invalid",),
+            task="",
+        ),
         "task-of-another-name": Damage(lambda path: (path / "0_00").mkdir(), ("foreign-file",), task=""),
         "stores-are-a-file": Damage(_in_place_of(Path.touch, TASK, "rocksdb"), wrong),
         "store-is-file": Damage(_in_place_of(Path.touch, TASK, "rocksdb", PLAIN), wrong),

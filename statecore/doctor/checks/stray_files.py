@@ -11,6 +11,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.formats.integers import INT32_MAX
 from statecore.formats.releases import LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import WORK_DIRECTORY
@@ -42,6 +43,13 @@ def check_stray_files(task: TaskView, stores: Sequence[StoreView], context: Chec
         evidence = {"files": foreign}
         found.append(Finding("foreign-file", what, Severity.NOTE, task.task, "", "", None, evidence, Repair.MOVE_ASIDE))
     found += [_wrong_type(task, one, what) for one, what in task.wrong_types.items()]
+    if task.unparsable:
+        what = (
+            f"{shortened_list(task.unparsable, 5)}: a number of a task is at most {INT32_MAX}, and every start of the "
+            "application fails"
+        )
+        evidence = {"files": [*task.unparsable]}
+        found.append(Finding("task-name-invalid", what, Severity.ERROR, evidence=evidence))
     if task.unusable:
         path, why = task.unusable[0]
         more = f", and {number_of(len(task.unusable) - 1, 'more file')}" if len(task.unusable) > 1 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.damage_functions import write_checkpoint
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
-from tests.unit.doctor.diagnosing import ERROR, WARNING, codes, diagnose, plain
+from tests.unit.doctor.diagnosing import ERROR, NOTE, WARNING, codes, diagnose, plain
 from tests.unit.doctor.golden import examined, worse
 
 
@@ -59,6 +60,17 @@ def test_files_of_others_are_named_and_ours_and_rocksdbs_are_not(tmp_path):
         "": ["core.123"],
         "0_0": ["notes.txt", "s/dump.txt"],
     }
+
+
+def test_a_directory_with_a_number_that_no_task_has_is_one_finding(tmp_path):
+    path = plain(tmp_path)
+    for name in ("0_99999999999", "2147483648_0"):
+        shutil.copytree(path, tmp_path / "app" / name / "rocksdb/s")
+    (tmp_path / "app/0_2147483648").mkdir()
+    (tmp_path / "app/0_2147483648/.lock").touch()
+    (one,) = [one for one in diagnose(tmp_path).findings if one.severity is not NOTE]
+    assert (one.code, one.severity, one.repair) == ("task-name-invalid", ERROR, None)
+    assert one.evidence["files"] == ["0_99999999999", "2147483648_0"]
 
 
 def test_files_that_the_application_cannot_use(tmp_path):
