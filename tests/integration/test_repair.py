@@ -309,6 +309,7 @@ class World:
     application: VersionedApplication
     base: Path
     truth: Mapping[Place, list[Row]] = field(default_factory=dict)
+    release: str = NEWEST
 
     @property
     def id(self) -> str:
@@ -324,10 +325,10 @@ class World:
 
     def live(self) -> None:
         first, second, third = self.application.portions()
-        with self.application.on(NEWEST):
+        with self.application.on(self.release):
             self.application.feed([*first, *second])
         shutil.copytree(self.application.state_dir, self.base / "earlier")
-        with self.application.on(NEWEST) as running:
+        with self.application.on(self.release) as running:
             self.application.feed(third)
             self.truth = self.application.answers(running)
         shutil.copytree(self.application.state_dir, self.base / "closed")
@@ -348,13 +349,13 @@ class World:
             StreamsFailed: it does not start.
         """
         self.application.state_dir = state_dir
-        with self.application.on(NEWEST, **properties) as running:
+        with self.application.on(self.release, **properties) as running:
             self.application.prepare(running)
             return Run(running.restored_records(), {place: _ask(running, *place) for place in self.truth})
 
     def doctor(self, state_dir: Path) -> tuple[int, set[tuple[str, str, str]]]:
         """The exit code of the command, and what is worse than a note: task, store, code."""
-        code, findings = examined(state_dir, self.spec, "--scan")
+        code, findings = examined(state_dir, self.spec, "--scan", "--to", self.release)
         worse = worse_than_notes(findings)
         return code, {(one["task"] or "", one["store"] or "", one["code"]) for one in worse}
 
