@@ -13,6 +13,7 @@ from statecore.doctor.row_check import RowCheck
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid, NotFound, StatecoreError, is_not_readable_here
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
+from statecore.formats.rocksdb_log import BLOB_SUFFIX
 from statecore.statedir.database_state import DatabaseState
 from statecore.statedir.known_files import foreign_files, not_a_file
 from statecore.statedir.manifest_check import ManifestCheck, sst_format
@@ -124,7 +125,7 @@ class _DatabaseInspection:
     def fail(self, cause: str, error: StatecoreError, missing: Sequence[str] = ()) -> None:
         """Record why it cannot be read; RocksDB names only one of several missing files."""
         self.broken, self.error, self.cause = error.what, type(error).__name__, cause
-        if missing and cause == "file-missing":
+        if missing and cause in ("file-missing", "blob-damaged"):
             self.broken = _missing_file(self.path, missing)
 
 
@@ -134,8 +135,13 @@ def _cause_in_bookkeeping(error: StatecoreError) -> str:
 
 def _cause_of_refusal(manifest: ManifestCheck | None) -> str:
     if manifest is not None and manifest.blobs_damaged:
-        return "file-missing" if manifest.missing else "database-unreadable"
+        # Without an SST file it is not opened; a blob file is read with the first value in it that is asked for.
+        return "blob-damaged" if all(map(_is_blob, manifest.missing)) else "file-missing"
     return "manifest-truncated"
+
+
+def _is_blob(name: str) -> bool:
+    return name.endswith(BLOB_SUFFIX)
 
 
 def _count(
@@ -190,8 +196,7 @@ class _ByteProgress:
 
 
 def _missing_file(path: Path, missing: Sequence[str]) -> str:
-    only_blobs = all(name.endswith(".blob") for name in missing)
-    so = "rows whose values are in them cannot be read" if only_blobs else "it cannot be opened"
+    so = "rows whose values are in them cannot be read" if all(map(_is_blob, missing)) else "it cannot be opened"
     return f"{path} lacks {shortened_list(missing, _NAMED)}, which its MANIFEST names: {so}."
 
 

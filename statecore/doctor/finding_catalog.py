@@ -322,6 +322,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.REBUILD,),
         ),
         FindingKind(
+            "blob-damaged",
+            loss,
+            "a blob file is missing or has another length",
+            "The application starts: RocksDB reads a blob file only when it reads a value from it. A query of many "
+            "rows then ends without an error and without the rows behind it; a query of one row fails.",
+            "Rebuild the store before the application starts.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
             "wrong-file-type",
             error,
             "a directory, a named pipe or a broken link in the place of a file, or a file in that of a directory",

@@ -115,8 +115,16 @@ def test_a_missing_or_truncated_blob_file_is_damage_before_the_open(
     assert {file.name: file.read_bytes() for file in store.iterdir()} == before
 
 
-@pytest.mark.parametrize(("damage", "cause"), [(lost, "file-missing"), (cut, "database-unreadable")])
-def test_an_inspection_finds_a_missing_blob_file(store: Path, damage: Callable[[Path], None], cause: str) -> None:
+def without_table(store: Path) -> None:
+    lost(store)
+    next(store.glob("*.sst")).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [(lost, "blob-damaged"), (cut, "blob-damaged"), (emptied, "blob-damaged"), (without_table, "file-missing")],
+)
+def test_an_inspection_finds_a_damaged_blob_file(store: Path, damage: Callable[[Path], None], cause: str) -> None:
     found = inspect_database(Segment(store, None), None, InspectionDepth(), RowCheck(KIND))
     assert found is not None
     assert (found.cause, found.rows) == ("", ROWS - 20)
