@@ -21,7 +21,7 @@ from statecore.doctor.checks.declared import check_declarations, check_empty_tas
 from statecore.doctor.checks.families import check_families
 from statecore.doctor.checks.offset_files import check_store_files, check_task_files
 from statecore.doctor.checks.offsets import check_offsets, check_unlogged
-from statecore.doctor.checks.releases import check_half_migrated, check_releases
+from statecore.doctor.checks.releases import check_half_migrated, check_releases, is_opened
 from statecore.doctor.checks.segments import check_segments
 from statecore.doctor.checks.stray_files import check_interrupted_jobs, check_stray_files, check_unsupported_store
 from statecore.doctor.database_inspection import InspectionDepth
@@ -244,7 +244,8 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
     backups = {(one.task, one.store): copy for one in reading.stores if (copy := _backup(one, by_task[one.task]))}
     opened = [one for one in reading.stores if (one.task, one.store) not in backups]
     wiped |= {store.task for store in opened if context.is_wiped(store, reading.tasks[store.task])}
-    wiped_first = {name for name in wiped if not _fails_start(reading.tasks[name])}
+    unopened = {store.task for store in opened if not is_opened(store, context)}
+    wiped_first = {name for name in wiped - unopened if not _fails_start(reading.tasks[name])}
     of_stores = [
         [copy]
         if (copy := backups.get((store.task, store.store)))

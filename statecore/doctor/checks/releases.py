@@ -25,13 +25,18 @@ def check_releases(store: StoreView, task: TaskView, context: CheckContext) -> l
     return found
 
 
+def is_opened(store: StoreView, context: CheckContext) -> bool:
+    """Whether the release opens the databases of a store, as far as their families and formats show."""
+    return not _cannot_open(store, context)
+
+
 def check_half_migrated(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
     """Stores of one task that were written by different releases."""
     readable = [store for store in stores if store.readable]
     if any(store.in_use for store in readable):
         return []
     inside = [store for store in readable if all(one.has_offsets_family for one in store.readable)]
-    older = [store for store in readable if store not in inside and not _is_opened(store, task, context)]
+    older = [store for store in readable if store not in inside and not _is_taken_for_whole(store, task, context)]
     mixed = [store for store in older if any(one.has_offsets_family for one in store.readable)]
     if not older or not (inside or mixed):
         return []
@@ -50,7 +55,7 @@ def check_half_migrated(task: TaskView, stores: Sequence[StoreView], context: Ch
     return [Finding("half-migrated", what, severity, task.task, evidence=evidence)]
 
 
-def _is_opened(store: StoreView, task: TaskView, context: CheckContext) -> bool:
+def _is_taken_for_whole(store: StoreView, task: TaskView, context: CheckContext) -> bool:
     """Whether the release takes a store with segments of two releases for whole; its segments disagree then."""
     return context.release.offsets_inside and context.has_older_segments(store, task)
 

@@ -8,7 +8,10 @@ import pytest
 
 from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import RELEASES
+from tests.golden.directories import unpacked as golden_unpacked
+from tests.harness.damage_cases import EXACTLY_ONCE
 from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, NOTE, WARNING, codes, diagnose, plain, unpacked
+from tests.unit.doctor.golden import examined
 from tests.unit.doctor.stored import owner, write_database, write_golden
 
 
@@ -56,6 +59,13 @@ def test_a_release_that_cannot_open_it(tmp_path, made, release, said):
     found = diagnose(tmp_path, application, release=RELEASES[release]).findings
     assert {one.code for one in found} == {"release-cannot-open"}
     assert all(said in one.what for one in found)
+
+
+@pytest.mark.parametrize("release", ["3.9", "4.2"])
+def test_a_release_that_cannot_open_a_task_loses_no_buffer_in_it(tmp_path, release):
+    application = golden_unpacked(EXACTLY_ONCE, tmp_path)
+    found = examined(application, EXACTLY_ONCE, release=RELEASES[release])
+    assert ({one.code for one in found.findings}, found.exit_code) == ({"release-cannot-open"}, 21)
 
 
 def test_stores_of_two_releases_in_one_task(tmp_path):
