@@ -16,7 +16,7 @@ from statecore.jobs.repair.run import run_repair
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
-from tests.harness.damage_functions import database_of, segments_of, tables_of
+from tests.harness.damage_functions import OFFSETS, database_of, put, segments_of, tables_of
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.modes import AT_LEAST_ONCE, EXACTLY_ONCE
 from tests.harness.rebuilding import KindsWorld, restored
@@ -54,6 +54,15 @@ CASES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "position": ("checkpoint-unreadable", lambda at: _replaced(at / TASK / f"{PLAIN}.position")),
     "store-checkpoint": ("checkpoint-unreadable", lambda at: _replaced(at / "1_0" / ".checkpoint_grace-Buffer")),
 }
+BY_HAND: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "number": ("task-name-invalid", lambda at: shutil.copytree(at / TASK, at / "0_2147483648")),
+}
+"""What no repair moves away."""
+
+
+def _more_behind_a_position(application: Path) -> None:
+    """Kafka Streams reads an empty position, and nothing behind its end."""
+    put(database_of(application, SESSIONS), OFFSETS, b"position", bytes(5) + b"junk")
 
 
 @pytest.mark.parametrize("guarantee", one_of([EXACTLY_ONCE, AT_LEAST_ONCE]))
@@ -67,22 +76,27 @@ def test_nothing_starts_with_it_and_all_does_after_a_repair(
     with world.application() as running:
         right = world.answers(running)
 
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(yaml.safe_dump(world.spec()))
     damaged = world.at(tmp_path / "damaged")
     shutil.copytree(world.state_dir, damaged.state_dir)
-    for name, (_, inflict) in CASES.items():
+    for _, inflict in CASES.values():
+        inflict(damaged.directory)
+    _more_behind_a_position(damaged.directory)
+    for name, (code, inflict) in {**CASES, **BY_HAND}.items():
         one = world.at(tmp_path / name)
         shutil.copytree(world.state_dir, one.state_dir)
         inflict(one.directory)
-        inflict(damaged.directory)
         with pytest.raises(StreamsFailed), one.application():
             pass
+        if name in BY_HAND:
+            returned, findings = examined(one.state_dir, spec)
+            assert (returned, [found["code"] for found in worse_than_notes(findings)]) == (21, [code])
     # Copies have no pipes, which nothing waits for.
     os.mkfifo(database_of(damaged.directory, PLAIN) / "000099.log")
 
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
-    code, findings = examined(damaged.state_dir, spec)
-    assert code == 21
+    returned, findings = examined(damaged.state_dir, spec)
+    assert returned == 21
     assert {one["code"] for one in worse_than_notes(findings)} == {code for code, _ in CASES.values()}
     request = RepairRequest(
         application_id=application_id, state_dir=str(damaged.state_dir), spec_path=str(spec), apply=True
