@@ -51,8 +51,15 @@ def check_half_migrated(task: TaskView, stores: Sequence[StoreView], context: Ch
         "newer": [store.store for store in inside],
         "mixed": [store.store for store in mixed],
     }
-    severity = Severity.WARNING if have_offsets and context.release.offsets_inside else Severity.ERROR
-    return [Finding("half-migrated", what, severity, task.task, evidence=evidence)]
+    goes_on = have_offsets and context.release.offsets_inside
+    severity, remedy = (Severity.NOTE, _GOES_ON) if goes_on else (Severity.ERROR, "")
+    return [Finding("half-migrated", what, severity, task.task, evidence=evidence, own_remedy=remedy)]
+
+
+_GOES_ON = (
+    "Nothing: a start of 4.3 or later goes on with the upgrade. To go back instead, run statecore migrate to the older "
+    "release first."
+)
 
 
 def _is_taken_for_whole(store: StoreView, task: TaskView, context: CheckContext) -> bool:
