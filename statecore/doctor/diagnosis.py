@@ -17,7 +17,13 @@ from statecore.discover.contradicted_kinds import find_contradictions
 from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.checks.custom import check_custom_store
 from statecore.doctor.checks.damage import check_damage, check_grace_buffer
-from statecore.doctor.checks.declared import check_declarations, check_empty_tasks, check_kind, check_transactional
+from statecore.doctor.checks.declared import (
+    check_declarations,
+    check_empty_tasks,
+    check_kind,
+    check_transactional,
+    check_undeclared_tasks,
+)
 from statecore.doctor.checks.families import check_families
 from statecore.doctor.checks.offset_files import check_store_files, check_task_files
 from statecore.doctor.checks.offsets import check_offsets, check_unlogged
@@ -238,6 +244,10 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
         declared = check_empty_tasks(reading.spec, empty_tasks)
         if reading.is_complete:
             declared += check_declarations(reading.spec, reading.places, empty_tasks, context)
+            if reading.holder is None:  # what is here did not keep a running application from starting
+                failing = check_undeclared_tasks(reading.spec, reading.tasks, context)
+                named = {one.task for one in failing}
+                declared = [*failing, *(one for one in declared if one.task not in named)]
         beyond += [one for one in declared if not _is_transient(one, reading)]
     beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
     wiped = {one.task for one in beyond if one.code == "store-absent" and one.severity is Severity.ERROR}

@@ -483,9 +483,10 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "task-undeclared",
-            warning,
+            error,
             "a directory of a task whose subtopology is not declared",
-            "Kafka Streams ignores it, and restores the stores where it expects them.",
+            "Kafka Streams ignores it, and restores the stores where it expects them. In an application with global "
+            "stores every start of 4.3 or later fails instead, if the topology has no such subtopology.",
             "Check the numbers of the subtopologies in the spec against Topology.describe().",
             (),
             "spec",

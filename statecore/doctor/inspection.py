@@ -246,6 +246,7 @@ class TaskView:
         rows_after_checkpoint: by store, files with rows that were flushed after that → their time (ns).
         followed: whether ``statecore standby`` has followed it here.
         wrong_types: what stands in the place of its files and directories, by name.
+        has_content: whether Kafka Streams takes its directory for one that is not empty.
         unparsable: beside the tasks, directories whose name Kafka Streams takes for a task's and cannot parse.
     """
 
@@ -261,6 +262,7 @@ class TaskView:
     followed: bool = False
     wrong_types: Mapping[str, str] = field(default_factory=dict)
     unparsable: tuple[str, ...] = ()
+    has_content: bool = False
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ def inspect_task(
         {store: files for store, files in late.items() if files},
         directory.was_followed(task),
         wrong_types,
+        has_content=_has_content(path),
     )
 
 
@@ -124,8 +125,11 @@ _LIKE_A_TASK = re.compile(r"([0-9]+)_([0-9]+)")
 def _is_unparsable(path: Path) -> bool:
     """Whether Kafka Streams takes a directory for a task's and cannot parse its name; it parses none of empty ones."""
     found = _LIKE_A_TASK.fullmatch(path.name)
-    if found is None or max(map(int, found.groups())) <= INT32_MAX:
-        return False
+    return found is not None and max(map(int, found.groups())) > INT32_MAX and _has_content(path)
+
+
+def _has_content(path: Path) -> bool:
+    """Whether Kafka Streams takes the directory of a task for one that is not empty."""
     return any(not name.startswith(CHECKPOINT_FILE) and not name.endswith(".lock") for name in entry_names(path))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.checks.custom import has_custom_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection import StoreView
+from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.task_id import TaskId
 from statecore.spec.model import ApplicationSpec, StoreSpec, task_of, undecided_kinds, undecided_note
 from statecore.statedir.store_places import StorePlace
@@ -31,6 +31,35 @@ def check_declarations(
     Those of tasks without any store are found by :func:`check_empty_tasks`.
     """
     return [*_undecided(spec), *_absent(spec, places, empty_tasks, context), *_undeclared(spec, places)]
+
+
+_MOVE_AWAY = (
+    "Compare the number with Topology.describe(). If it is not there, move the directory away while the application is "
+    "stopped; else declare the subtopology's stores in the spec."
+)
+
+
+def check_undeclared_tasks(
+    spec: ApplicationSpec, tasks: Mapping[str, TaskView], context: CheckContext
+) -> list[Finding]:
+    """Tasks of undeclared subtopologies with which an application that is stopped may not start again.
+
+    Kafka Streams builds the whole topology for the task of a subtopology that does not exist, global stores included,
+    and ends when it opens these a second time.
+    """
+    if not spec.global_stores or not context.release.offsets_inside:
+        return []
+    declared = {store.subtopology for store in (*spec.stores, *spec.global_stores)}
+    found = []
+    present = [TaskId.parse(name) for name, task in tasks.items() if name and task.has_content]
+    for task in sorted(present, key=lambda task: task.order):
+        if not task.is_global and task.subtopology not in declared:
+            what = (
+                f"{task} is a task of the subtopology {task.subtopology}, of which no store is declared: if the "
+                "topology has no such subtopology, every start of the application fails, because it has global stores"
+            )
+            found.append(Finding("task-undeclared", what, Severity.ERROR, str(task), own_remedy=_MOVE_AWAY))
+    return found
 
 
 def check_empty_tasks(spec: ApplicationSpec, empty_tasks: Sequence[str]) -> list[Finding]:

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from statecore.doctor.finding_catalog import Repair
+from statecore.formats.releases import RELEASES
 from statecore.spec.reader import read_spec
 from tests.unit.doctor.diagnosing import ERROR, LOSS, NOTE, SPEC, WARNING, codes, diagnose, plain, running
 
@@ -29,6 +30,29 @@ def test_the_spec_is_held_against_the_directory(tmp_path):
         ("task-undeclared", "5_0", ""),
     }
     assert codes(tmp_path, spec=spec, tasks=["0_0"]) == {"kind-mismatch": LOSS}
+
+
+@pytest.mark.parametrize("with_globals", [True, False])
+def test_a_task_of_no_subtopology_ends_a_start_with_global_stores(tmp_path, with_globals):
+    plain(tmp_path)
+    plain(tmp_path, task="7_0")
+    plain(tmp_path, task="8_0", store="unknown")
+    (tmp_path / "app/9_0/rocksdb").mkdir(parents=True)
+    (tmp_path / "app/10_0").mkdir()
+    (tmp_path / "app/10_0/.lock").touch()
+    text = SPEC.format(guarantee="at_least_once", stores="s: {kind: key-value}")
+    spec = read_spec(text + "global_stores: {g: {kind: key-value, topic: g}}\n" * with_globals)
+
+    def found(**how):
+        of_tasks = [one for one in diagnose(tmp_path, spec=spec, **how).findings if one.code == "task-undeclared"]
+        return [(one.task, one.severity) for one in of_tasks]
+
+    ignored = [("7_0", WARNING)]
+    failing = [("7_0", ERROR), ("8_0", ERROR), ("9_0", ERROR)] if with_globals else ignored
+    assert found() == failing
+    assert found(release=RELEASES["4.2"]) == ignored
+    with running(tmp_path):
+        assert found() == ignored
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
