@@ -43,6 +43,7 @@ from statecore.repository.maintenance.garbage import (
     read_lists,
     write_list,
 )
+from statecore.repository.maintenance.retention_record import record_head
 from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.repository import check_descriptor_unchanged
 
@@ -156,6 +157,8 @@ class Collector:
         if apply:
             check_descriptor_unchanged(app_repository.repository)
             head.needs.check_writable(f"The head of {app_repository.application_id}")
+            if not app_repository.repository.is_replica:
+                record_head(app_repository, head)
         now_ms = self._store_time_ms() if apply else int(self._clock() * 1000)
         head = self._raised(head, now_ms) if apply else self._next(head, now_ms)
         self._progress.phase("read snapshots", len(head.snapshots), "snapshots")

@@ -2,7 +2,7 @@
 
 It has every pin of the head: one is recorded before the head has it, and removed after the head has lost it. So it may
 have one more, of a process that was killed in between, which only keeps a snapshot. Repairs of the head read it. A
-replica has none: a promotion writes it.
+replica has none: a promotion writes it. A damaged one is written again by the next collection.
 """
 
 from __future__ import annotations
@@ -56,11 +56,13 @@ def read_retention(app_repository: ApplicationRepository) -> RetentionRecord:
 
 
 def record_head(app_repository: ApplicationRepository, head: Head) -> None:
-    """Write what a head pins and keeps, for an application that has no record."""
+    """Write what a head pins, and what it keeps where there is no record, or a damaged one."""
     pins = {entry.snapshot: entry.note for entry in head.snapshots if entry.pinned}
-    _pointer(app_repository).change(
-        lambda record: replace(_with_pins(record, record.notes | pins), keep=record.keep_with(head.keep))
-    )
+
+    def change(record: RetentionRecord) -> RetentionRecord:
+        return replace(_with_pins(record, record.notes | pins), keep=record.keep if record.generation else head.keep)
+
+    _pointer(app_repository).change(change)
 
 
 def record_pinned(app_repository: ApplicationRepository, entries: Iterable[SnapshotEntry]) -> None:

@@ -98,6 +98,20 @@ def test_a_damaged_record_counts_as_none_and_none_is_garbage(
     assert rebuilt(app_repository, storage) == ({}, Retention())
 
 
+@pytest.mark.parametrize("content", [None, b"{"])
+def test_a_collection_writes_a_record_that_is_damaged_or_missing(
+    orders: Snapshots, storage: Storage, two: tuple[str, str], content: bytes | None
+) -> None:
+    app_repository, keep = orders.app_repository, Retention(last=7, monthly=24)
+    pin(app_repository, two[0], "audit")
+    forget(app_repository, keep)
+    del storage.pointers[app_repository.names.retention]
+    if content is not None:
+        storage.pointers[app_repository.names.retention] = content
+    Collector(app_repository, min_age_ms=0).run()
+    assert rebuilt(app_repository, storage) == ({two[0]: "audit"}, keep)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\0" * 100])
 def test_of_a_damaged_head_pins_and_the_retention_are_those_of_the_record(
     app_repository: ApplicationRepository, storage: Storage, two: tuple[str, str], content: bytes
