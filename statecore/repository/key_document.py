@@ -88,7 +88,8 @@ def put_key_document(
 def renew_key_document(object_store: ObjectStore) -> None:
     """Let the key document say what the descriptor of an encrypted repository says.
 
-    The descriptor is read after the document that is swapped. So an older one never overtakes a rotation.
+    The descriptor is read after the document that is swapped. So an older one never overtakes a rotation. Raises
+    ``Invalid`` if it has to be written, and only a newer release may do so.
     """
     while True:
         document, pointer = read_key_document(object_store)
@@ -101,6 +102,7 @@ def renew_key_document(object_store: ObjectStore) -> None:
         )
         if document == wanted:
             return
+        descriptor.needs.check_writable(f"The repository at {object_store.url}")
         if object_store.pointers.swap(KEY_DOCUMENT_NAME, KEY_DOCUMENT.encode(wanted), version) is not None:
             return
 

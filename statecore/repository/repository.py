@@ -120,6 +120,7 @@ def create_replica(object_store: ObjectStore, source: Repository) -> CreatedRepo
         raise _not_a_target(object_store, source, "its URL names an encryption key, and the source is not encrypted")
     created = _create(object_store, source)
     found = created.repository.descriptor
+    found.needs.check_writable(f"The repository at {object_store.url}")
     if object_store.url == source.object_store.url:
         raise _not_a_target(object_store, source, "it is the source itself")
     if found.id != source.descriptor.id:

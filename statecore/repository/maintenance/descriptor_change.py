@@ -17,7 +17,8 @@ def change_descriptor(
 ) -> Repository:
     """Swap the descriptor for what ``change`` makes of it; the repository as it is then.
 
-    Raises ``Fenced`` if it is another repository's by now, or if ``change`` returns ``None`` for what is there.
+    Raises ``Fenced`` if it is another repository's by now, or if ``change`` returns ``None`` for what is there, and
+    ``Invalid`` if a newer release has to write it.
     """
     object_store = repository.object_store
     for _ in range(_TRIES):
@@ -25,6 +26,7 @@ def change_descriptor(
         if found is None:
             break
         document = DESCRIPTOR.read(found.content)
+        document.value.needs.check_writable(f"The repository at {object_store.url}")
         changed = change(document.value) if document.value.id == repository.descriptor.id else None
         if changed is None:
             break

@@ -18,7 +18,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.objectstore.user_key import UserKey
 from statecore.repository.descriptor import RepositoryDescriptor, WrappedKey
 from statecore.repository.encryption import not_encrypted, unwrapped, wrapped
-from statecore.repository.key_document import renew_key_document
+from statecore.repository.key_document import read_key_document, renew_key_document
 from statecore.repository.maintenance.descriptor_change import change_descriptor
 from statecore.repository.object_store import object_store_of, with_key
 from statecore.repository.repository import Repository, open_repository
@@ -45,7 +45,7 @@ def plan_rotation(url: str, new_key: UserKey) -> KeyRotation:
     """Open a repository with its old key, and try the new one. Nothing is changed.
 
     Raises:
-        Invalid: the repository is not encrypted, or one of the keys cannot be used.
+        Invalid: the repository is not encrypted, one of the keys cannot be used, or a newer release has to rotate it.
     """
     old = object_store_of(url).key
     if old is None:
@@ -67,9 +67,11 @@ def plan_rotation(url: str, new_key: UserKey) -> KeyRotation:
             repository = open_repository(with_key(url, new_key.reference))
         except Invalid:
             raise error from None
+        _check_writable(repository)
         begun = repository.descriptor.encryption
         assert begun is not None
         return KeyRotation(repository, old.user_key.reference, new_key.reference, True, begun)
+    _check_writable(repository)
     key, repository_id = repository.object_store.key, repository.descriptor.id
     assert key is not None
     encryption = wrapped(new_key, repository_id, key.data_key)
@@ -84,6 +86,12 @@ def rotate(rotation: KeyRotation, faults: FaultPoints = NO_FAULTS) -> None:
         change_descriptor(rotation.repository, lambda found: _with_key(found, rotation))
         faults.reach("rotate-key.after-descriptor")
     renew_key_document(rotation.repository.object_store)
+
+
+def _check_writable(repository: Repository) -> None:
+    """Refuse a repository of which a newer release has to write one of the two documents: else one is left behind."""
+    repository.descriptor.needs.check_writable(f"The repository at {repository.object_store.url}")
+    read_key_document(repository.object_store)
 
 
 def _with_key(found: RepositoryDescriptor, rotation: KeyRotation) -> RepositoryDescriptor | None:

@@ -247,7 +247,7 @@ class Verifier:
         self._blobs(report)
         self._attribute(report, verified)
         report.damaged[:0] = reverted
-        self._write_record(report)
+        self._write_record(report, view.head)
         return report
 
     def _reverted(self, head: Head) -> list[FoundDamage]:
@@ -395,7 +395,7 @@ class Verifier:
             segment=place.segment,
         )
 
-    def _write_record(self, report: VerificationReport) -> None:
+    def _write_record(self, report: VerificationReport, head: Head) -> None:
         assert report.newest is not None
         verified = []
         for level in self._level.included:
@@ -404,6 +404,9 @@ class Verifier:
             damaged = sum(one.level in level.included and of_part.has(one.blob) for one in report.damaged)
             verified.append(VerifiedPart(level.value, part, parts, report.began_ms, report.newest, damaged))
         try:
+            repository = self._app_repository.repository
+            repository.descriptor.needs.check_writable(f"The repository at {repository.object_store.url}")
+            head.needs.check_writable(f"The head of {head.application_id}")
             report.record = record_verified(self._app_repository, verified)
         except StatecoreError as error:  # the answer is worth more than its record, which needs the right to write
             report.not_recorded = error.what

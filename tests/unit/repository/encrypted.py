@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
+
+from statecore.documents import DocumentType, encode_json, parse_json
 
 
 def key_file(path: Path) -> Path:
@@ -26,3 +29,10 @@ def stored_files(root: Path) -> dict[str, bytes]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and not path.relative_to(root).as_posix().startswith("~")
     }
+
+
+def rewrite_sealed(path: Path, kind: DocumentType[Any], **fields: object) -> None:
+    """Change fields of a sealed document, as another release may have written it."""
+    found = {name: value for name, value in parse_json(path.read_bytes()).items() if name != "seal"} | fields
+    path.unlink()
+    path.write_bytes(encode_json(kind.sealed(found)))

@@ -14,7 +14,7 @@ from statecore.repository.key_document import KEY_DOCUMENT
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import create_repository, create_repository_in, open_repository
 from tests.harness.raising import raises
-from tests.unit.repository.encrypted import encrypted_url, stored_files
+from tests.unit.repository.encrypted import encrypted_url, rewrite_sealed, stored_files
 from tests.unit.repository.published import APPLICATION, Publishing
 from tests.unit.repository.snapshots import fetched
 
@@ -105,13 +105,19 @@ def test_of_two_that_make_one_at_once_both_use_the_data_key_of_the_first(tmp_pat
 
 
 def test_one_of_a_newer_release_is_left_alone(root: Path, url: str) -> None:
-    from statecore.documents import encode_json, parse_json
-
-    path = root / KEY_DOCUMENT_NAME
-    newer = {name: value for name, value in parse_json(path.read_bytes()).items() if name != "seal"} | {"version": 9}
-    path.write_bytes(encode_json(KEY_DOCUMENT.sealed(newer)))
+    rewrite_sealed(root / KEY_DOCUMENT_NAME, KEY_DOCUMENT, version=9)
     (root / DESCRIPTOR_NAME).unlink()
     before = stored_files(root)
     with raises(Invalid, "format-unsupported"):
+        create_repository(url)
+    assert stored_files(root) == before
+
+
+def test_beside_a_descriptor_that_a_newer_release_has_to_write_none_is_written(root: Path, url: str) -> None:
+    rewrite_sealed(root / DESCRIPTOR_NAME, DESCRIPTOR, needs={"read": ["encryption-1"], "write": ["later"]})
+    assert not create_repository(url).is_new, "there is nothing to write"
+    (root / KEY_DOCUMENT_NAME).unlink()
+    before = stored_files(root)
+    with raises(Invalid, "format-unsupported", features=["later"]):
         create_repository(url)
     assert stored_files(root) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,18 @@ from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Retention
+from statecore.repository.listing import list_application
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import plan_repair
 from statecore.repository.maintenance.pins import pin
+from statecore.repository.maintenance.verification_record import Level
+from statecore.repository.maintenance.verify import Verifier
 from statecore.repository.needs import Needs
+from statecore.repository.object_store import object_store_of
+from statecore.repository.repository import create_replica, create_repository
 from tests.harness.raising import raises
+from tests.unit.repository.encrypted import rewrite_sealed
 from tests.unit.repository.snapshots import BOTH, Snapshots
 
 READ, WRITE = Needs(read=("aead-9",)), Needs(write=("leases",))
@@ -40,6 +47,12 @@ def change_head(orders: Snapshots, needs: Needs) -> None:
     orders.storage.pointers[name] = HEAD.encode(head)
 
 
+def check_not_recorded(app_repository: ApplicationRepository) -> None:
+    """Verify: the answer counts, and its record is a document that another release may write by other rules."""
+    report = Verifier(app_repository, Level.BYTES).run(list_application(app_repository))
+    assert (report.exit_code, report.snapshots, report.record, "leases" in report.not_recorded) == (0, 1, None, True)
+
+
 @pytest.mark.parametrize("what", [*READERS, *WRITERS])
 def test_a_head_that_needs_an_unknown_reader_is_refused(orders: Snapshots, first: None, what: str) -> None:
     change_head(orders, READ)
@@ -56,6 +69,7 @@ def test_a_head_that_needs_an_unknown_writer_is_read_and_not_written(orders: Sna
     for read in READERS.values():
         read(orders)
     orders.fetched()
+    check_not_recorded(orders.app_repository)
     with raises(Invalid, "format-unsupported", features=["leases"]):
         WRITERS[what](orders)
     assert before == orders.storage.pointers
@@ -68,9 +82,19 @@ def test_a_repository_that_needs_an_unknown_writer_is_not_written(orders: Snapsh
     repository = orders.app_repository.repository._replace(descriptor=descriptor)
     changed = replace(orders, app_repository=ApplicationRepository(repository, "orders"))
     before = dict(orders.storage.pointers)
+    check_not_recorded(changed.app_repository)
     with raises(Invalid, "format-unsupported", features=["leases"]):
         WRITERS[what](changed)
     assert before == orders.storage.pointers
+
+
+def test_nothing_is_copied_to_a_replica_that_needs_an_unknown_writer(tmp_path: Path) -> None:
+    source = create_repository((tmp_path / "primary").as_uri()).repository
+    target = object_store_of((tmp_path / "replica").as_uri())
+    create_replica(target, source)
+    rewrite_sealed(tmp_path / "replica" / DESCRIPTOR_NAME, DESCRIPTOR, needs={"read": [], "write": ["leases"]})
+    with raises(Invalid, "format-unsupported", features=["leases"]):
+        create_replica(target, source)
 
 
 def test_what_is_needed_is_needed_of_the_next_head_too(

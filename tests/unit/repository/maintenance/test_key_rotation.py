@@ -12,8 +12,9 @@ from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.user_key import UserKey
 from statecore.objectstore.user_keys import user_key_of
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.descriptor import DESCRIPTOR_NAME
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.encryption import KEY_DOCUMENT_NAME
+from statecore.repository.key_document import KEY_DOCUMENT
 from statecore.repository.maintenance.key_rotation import plan_rotation, rotate
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import (
@@ -23,7 +24,7 @@ from statecore.repository.repository import (
     open_repository,
 )
 from tests.harness.raising import raises
-from tests.unit.repository.encrypted import encrypted_url, key_file, stored_files
+from tests.unit.repository.encrypted import encrypted_url, key_file, rewrite_sealed, stored_files
 from tests.unit.repository.published import APPLICATION, Publishing
 from tests.unit.repository.snapshots import fetched
 
@@ -77,6 +78,40 @@ def test_a_killed_one_is_gone_on_with(orders: Publishing, root: Path, new_key: U
     assert plan.is_resumed
     rotate(plan)
     check_rotated(root)
+
+
+LATER = {"read": ["encryption-1"], "write": ["later"]}
+
+
+@pytest.mark.parametrize("of", ["key document", "descriptor"])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_a_newer_release_has_to_write_is_refused_before_anything_changes(
+    orders: Publishing, root: Path, new_key: UserKey, of: str, is_killed: bool
+) -> None:
+    """Else the descriptor would have the new key, and the document that is to rebuild it the old one."""
+    url = orders.app_repository.url
+    if is_killed:
+        with pytest.raises(FaultInjected):
+            rotate(plan_rotation(url, new_key), InjectedFault(*KEY_ROTATION_POINTS))
+    if of == "descriptor":
+        rewrite_sealed(root / DESCRIPTOR_NAME, DESCRIPTOR, needs=LATER)
+    else:
+        rewrite_sealed(root / KEY_DOCUMENT_NAME, KEY_DOCUMENT, version=2)
+    before = stored_files(root)
+    with raises(Invalid, "format-unsupported"):
+        rotate(plan_rotation(url, new_key))
+    assert stored_files(root) == before
+
+
+def test_a_descriptor_that_a_newer_release_changed_since_the_plan_stays(
+    orders: Publishing, root: Path, new_key: UserKey
+) -> None:
+    plan = plan_rotation(orders.app_repository.url, new_key)
+    rewrite_sealed(root / DESCRIPTOR_NAME, DESCRIPTOR, needs=LATER)
+    before = stored_files(root)
+    with raises(Invalid, "format-unsupported", features=["later"]):
+        rotate(plan)
+    assert stored_files(root) == before
 
 
 def test_init_goes_on_with_a_killed_one_as_well(orders: Publishing, root: Path, new_key: UserKey) -> None:
