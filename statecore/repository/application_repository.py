@@ -185,7 +185,8 @@ class ApplicationRepository:
     @property
     def _copy_command(self) -> str:
         source = self.repository.descriptor.copy_of
-        return shlex.join(["statecore", "repo", "copy", "--repository", source, "--to", self.url])
+        command = shlex.join(["statecore", "repo", "copy", "--repository", source, "--to", self.url])
+        return f"{command}{self.repository.key_advice}"
 
     @property
     def list_command(self) -> str:

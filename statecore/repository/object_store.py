@@ -36,6 +36,11 @@ class ObjectStore(NamedTuple):
     probe: Callable[[], None]  # tests that it keeps what concurrent writers rely on
     key: RepositoryKey | None = None  # that of the data, where the URL says that they are encrypted
 
+    @property
+    def url_without_key(self) -> str:
+        """The URL without the place of the user's key, as a replica records it for everybody to read."""
+        return _without_key(self.url)[0]
+
 
 def object_store_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ObjectStore:
     """The object store that a URL names; nothing is requested from it yet."""

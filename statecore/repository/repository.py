@@ -43,6 +43,11 @@ class Repository(NamedTuple):
     def is_replica(self) -> bool:
         return self.descriptor.role is Role.REPLICA
 
+    @property
+    def key_advice(self) -> str:
+        """What to add to ``copy_of`` for the URL of the primary, in parentheses; empty if it is not encrypted."""
+        return "" if self.descriptor.encryption is None else " (add the encryption-key of the primary to its URL)"
+
     def check_primary(self) -> None:
         """Refuse with ``Invalid`` to publish to a replica, or to change its heads otherwise."""
         if self.is_replica:
@@ -51,7 +56,7 @@ class Repository(NamedTuple):
                 f"The repository at {url} is a replica of {self.descriptor.copy_of}, and only copies of that write to "
                 "it.",
                 code="repository-is-replica",
-                action="Name the primary; or, if that is lost, see what makes this one the primary: "
+                action=f"Name the primary{self.key_advice}; or, if that is lost, see what makes this one the primary: "
                 + shlex.join(["statecore", "repo", "promote-replica", "--repository", url]),
                 repository=url,
                 copy_of=self.descriptor.copy_of,
@@ -173,7 +178,11 @@ def _new_descriptor(object_store: ObjectStore, recorded: str, source: Repository
     if source is not None:
         origin = source.descriptor
         descriptor = replace(
-            descriptor, id=origin.id, needs=origin.needs, role=Role.REPLICA, copy_of=source.object_store.url
+            descriptor,
+            id=origin.id,
+            needs=origin.needs,
+            role=Role.REPLICA,
+            copy_of=source.object_store.url_without_key,
         )
     if object_store.key is None:
         return descriptor

@@ -208,6 +208,26 @@ def test_a_replica_has_the_same_objects_and_may_have_another_key(
     assert fetched(ApplicationRepository.open(target, APPLICATION))
 
 
+def test_a_replica_does_not_say_where_the_key_of_its_primary_is(
+    orders: Publishing, root: Path, tmp_path: Path, url: str
+) -> None:
+    """Its descriptor is readable without a key."""
+    orders.publish(10)
+    target = encrypted_url(tmp_path / "replica", "key of the replica")
+    copied(url, target)
+    assert b"encryption-key" not in (tmp_path / "replica" / DESCRIPTOR_NAME).read_bytes()
+    replica = ApplicationRepository.open(target, APPLICATION)
+    with raises(Invalid, "repository-is-replica", copy_of=root.as_uri()) as caught:
+        replica.repository.check_primary()
+    for advice in (caught.value.action, replica.rebuild_advice, replica.fallback_advice):
+        assert "add the encryption-key of the primary" in advice
+    plain = (tmp_path / "plain").as_uri()
+    Publishing(plain, tmp_path).publish(10)
+    copied(plain, (tmp_path / "plain replica").as_uri())
+    advice = ApplicationRepository.open((tmp_path / "plain replica").as_uri(), APPLICATION).rebuild_advice
+    assert "encryption-key" not in advice
+
+
 @pytest.mark.parametrize("which", ["source", "target"])
 def test_a_replica_is_encrypted_if_its_source_is(orders: Publishing, tmp_path: Path, url: str, which: str) -> None:
     orders.publish(10)

@@ -56,4 +56,5 @@ def test_what_names_no_key_is_refused_and_nothing_is_made(place: str, query: str
 
 def test_a_url_is_given_another_key() -> None:
     assert with_key("file:///p?copy=1&encryption-key=env:A", "env:B") == "file:///p?copy=1&encryption-key=env:B"
+    assert object_store_of("file:///p?encryption-key=env:A&copy=1").url_without_key == "file:///p?copy=1"
     assert with_key("s3://b/p", "file:/k") == "s3://b/p?encryption-key=file:/k"
