@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statecore.documents import DocumentType
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.objectstore.pointers import PointerValue
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.encryption import (
@@ -62,7 +62,10 @@ def unlock_by_key_document(object_store: ObjectStore) -> KeyDocument | None:
         if pointer is not None:
             raise key_missing(object_store.url)
     elif document is not None:
-        object_store.key.unlock(document.repository_id, document.encryption)
+        try:
+            object_store.key.unlock(document.repository_id, document.encryption)
+        except Invalid as error:
+            raise _wrong(error) from error
     elif next(object_store.blobs.directories(APPLICATIONS), None) is not None:
         raise _lost(object_store)
     return document
@@ -105,6 +108,18 @@ def renew_key_document(object_store: ObjectStore) -> None:
         descriptor.needs.check_writable(f"The repository at {object_store.url}")
         if object_store.pointers.swap(KEY_DOCUMENT_NAME, KEY_DOCUMENT.encode(wanted), version) is not None:
             return
+
+
+def _wrong(error: Invalid) -> StatecoreError:
+    """The error for a key that does not open the document; a rotation that was killed had not come to it."""
+    if error.code != "encryption-key-wrong":
+        return error
+    return error.restated(
+        f"{error.what} {DESCRIPTOR_NAME} is lost, so only {KEY_DOCUMENT_NAME} has that data key, encrypted by the key "
+        "that a completed rotation has left.",
+        action="Name that key: if a rotation was killed, the one before it. Rebuild the descriptor with it (statecore "
+        "repo init), and rotate again (statecore repo rotate-key).",
+    )
 
 
 def _lost(object_store: ObjectStore) -> Corrupted:

@@ -45,6 +45,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             f"rewrote the repository descriptor at {name}, which was missing or damaged, with the id {descriptor.id} "
             "of its heads and manifests"
         )
+        if (key := repository.object_store.key) is not None:
+            output.text(
+                f"{key.user_key.reference} opens it; if a rotation to another key was killed before, run that again "
+                "(statecore repo rotate-key)"
+            )
     elif made:
         kind = "encrypted repository" if descriptor.encryption else "repository"
         output.text(f"created the {kind} {descriptor.id} at {name}")

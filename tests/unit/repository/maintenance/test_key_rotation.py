@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from statecore.cli.main import main
 from statecore.errors import Fenced, Invalid
 from statecore.faults import KEY_ROTATION_POINTS, FaultInjected, InjectedFault
 from statecore.objectstore.pointers import Pointers, PointerValue
@@ -118,6 +119,29 @@ def test_init_goes_on_with_a_killed_one_as_well(orders: Publishing, root: Path, 
     with pytest.raises(FaultInjected):
         rotate(plan_rotation(orders.app_repository.url, new_key), InjectedFault(*KEY_ROTATION_POINTS))
     create_repository(encrypted_url(root, "new"))
+    check_rotated(root)
+
+
+def test_a_killed_one_whose_descriptor_is_lost_then_is_undone_and_run_again(
+    orders: Publishing, root: Path, new_key: UserKey, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The key document is all that is left, and the rotation had not come to it."""
+    url, new = orders.app_repository.url, encrypted_url(root, "new")
+    with pytest.raises(FaultInjected):
+        rotate(plan_rotation(url, new_key), InjectedFault(*KEY_ROTATION_POINTS))
+    (root / DESCRIPTOR_NAME).unlink()
+    before = stored_files(root)
+    for ask in (open_repository, create_repository):
+        with raises(Invalid, "encryption-key-wrong", key=new_key.reference) as caught:
+            ask(new)
+        assert "the one before it" in caught.value.action
+    assert stored_files(root) == before
+    assert main(["repo", "init", "--repository", url]) == 0
+    said = capfd.readouterr().out.splitlines()
+    assert said[-1].startswith(f"file:{root.parent / 'key'} opens it; if a rotation to another key was killed")
+    plan = plan_rotation(url, new_key)
+    assert not plan.is_resumed
+    rotate(plan)
     check_rotated(root)
 
 
