@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -122,6 +123,8 @@ _NO_SUPPORT = ("InvalidArgument", "InvalidRequest", "NotImplemented")
 _CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "SSOTokenLoadError", "ProfileNotFound")
 _RENEWALS = ("CredentialRetrievalError", "TokenRetrievalError", "UnauthorizedSSOTokenError")
 _SETTINGS = ("NoRegionError", "InvalidEndpointConfigurationError", "ParamValidationError", "EndpointProviderError")
+_ERROR = re.compile(rb"\s*(?:<\?xml[^>]*>)?\s*<Error>(.*)</Error>", re.DOTALL)
+_FIELD = re.compile(rb"<(Code|Message)>([^<]*)</")
 _SERVER_ERRORS = 500
 _INSUFFICIENT_STORAGE = 507
 _NOT_IMPLEMENTED = 501
@@ -130,6 +133,21 @@ _NOT_IMPLEMENTED = 501
 def status_of(error: Any) -> int:
     """The HTTP status of a ``ClientError``; 0 without one."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def error_in(body: bytes) -> Exception | None:
+    """The ``ClientError`` of an answer with status 200 whose body is an error of S3; ``None`` if it is none.
+
+    Its status counts as 500, as botocore has it for requests whose answers it parses.
+    """
+    from botocore.exceptions import ClientError
+
+    if (found := _ERROR.match(body)) is None:
+        return None
+    error = {name.decode(): text.decode(errors="replace") for name, text in _FIELD.findall(found[1])}
+    answer = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": _SERVER_ERRORS}}
+    refusal: Exception = ClientError(answer, "GetObject")
+    return refusal
 
 
 def was_sent_again(error: Any) -> bool:

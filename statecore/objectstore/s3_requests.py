@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from statecore.errors import Retryable
-from statecore.objectstore.s3_errors import not_s3, s3_error, status_of
+from statecore.objectstore.s3_errors import error_in, not_s3, s3_error, status_of
 from statecore.objectstore.s3_location import S3Location, encryption_arguments, make_client
 from statecore.system_errors import system_error
 
@@ -17,6 +17,7 @@ TRIES = 8
 """Attempts at operations that botocore does not retry by itself."""
 
 _FIRST_PAUSE = 0.05
+_LARGEST_ERROR = 64 << 10  # bytes
 _REFUSED_HEADS = (400, 401, 403)
 
 
@@ -51,7 +52,8 @@ class S3Requests:
     def _read(self, name: str, **span: str) -> tuple[bytes, str]:
         """The bytes of an object, and its ETag.
 
-        Retries after a truncated body or a wrong checksum, which botocore leaves to its callers. If the same wrong
+        Retries after a truncated body, a wrong checksum or an error with status 200, as a proxy may send it, which
+        botocore leaves to its callers. If the same wrong
         bytes come twice, the server has stored them, and they are returned: the caller knows the right hash.
         """
         from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
@@ -63,11 +65,16 @@ class S3Requests:
             if attempt:
                 self._pause(attempt)
             response = self._client.get_object(Bucket=self._bucket, Key=key, **span, **self._encryption.access)
-            if "ETag" not in response:
-                raise not_s3(self._location, "read", name, "its answer has no ETag", self._client)
             pieces: list[bytes] = []
             try:
                 with closing(response["Body"]) as body:  # "with body" would give the unchecked stream
+                    if "ETag" not in response:
+                        refusal = error_in(body.read(_LARGEST_ERROR))
+                        if refusal is None:
+                            raise not_s3(self._location, "read", name, "its answer has no ETag", self._client)
+                        if attempt == TRIES - 1:
+                            raise refusal
+                        continue
                     while piece := body.read(max(1, response["ContentLength"])):
                         pieces.append(piece)  # botocore compares size and checksum when nothing more comes
                     return b"".join(pieces), str(response["ETag"])

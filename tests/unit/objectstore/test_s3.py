@@ -237,6 +237,26 @@ def test_a_whole_blob_that_comes_damaged_is_read_again(blobs: S3Blobs, proxy: Fa
     assert len(proxy.asked) == 2
 
 
+def test_an_error_with_status_200_is_no_content_and_worth_another_try(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    """A proxy sends it that had begun its answer; botocore retries it only where it parses the body."""
+    blobs.put_if_absent("name", b"content")
+    pointers = S3Pointers(blobs._location, blobs._client, uniform=lambda low, high: low)
+    assert pointers.swap("head", b"a head", None)
+    for ask, content in (
+        (lambda: blobs.get("name"), b"content"),
+        (lambda: blobs.get("name", 2, 5), b"nte"),
+        (lambda: pointers.read("head"), b"a head"),
+    ):
+        proxy.fail(Fault("GET", Kind.ANSWERED, status=200, code="SlowDown", times=2))
+        found = ask()
+        assert (found if isinstance(found, bytes) else found.content) == content  # type: ignore[union-attr]
+        assert len(proxy.asked) == 3
+        proxy.fail(Fault("GET", Kind.ANSWERED, status=200, code="InternalError", times=100))
+        with raises(Retryable, "object-store-unavailable", answer="InternalError"):
+            ask()
+        assert len(proxy.asked) == TRIES
+
+
 def test_bytes_that_turned_at_rest_are_handed_out_for_hashes_to_tell(
     blobs: S3Blobs, proxy: FaultyProxy, server: S3Server
 ) -> None:
