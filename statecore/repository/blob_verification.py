@@ -5,6 +5,10 @@ Nothing is moved over the network. Existence and length of each blob are always 
 :data:`READ_BYTES` are read and hashed in a directory; in S3 the checksum that it keeps is compared with that of the
 local files, which detects an overwritten object, and no bit rot below a server that does not check itself. Above that
 limit the files are drawn at random each time, so frequent publications cover all of them.
+
+The checksum of a pack can be compared only if all its files are local; else its existence and length are all that is
+known. A pack that was cut lacks the files behind the cut. In an encrypted one those before it, but in the same frame,
+cannot be decrypted any more either, which only a reader finds.
 """
 
 from __future__ import annotations
