@@ -59,11 +59,9 @@ def test_every_published_snapshot_of_an_encrypted_repository_is_fetchable(tmp_pa
 
 
 @pytest.mark.full
-def test_every_published_snapshot_of_an_encrypted_repository_is_fetchable_and_what_can_fail_does(
-    tmp_path: Path,
-) -> None:
-    met = run(chosen(range(1000)), tmp_path, is_encrypted=True)
-    assert os.environ.get(SEED) or met.keys() >= EVERYTHING, EVERYTHING - met.keys()
+def test_every_published_snapshot_of_an_encrypted_repository_is_fetchable_in_hundreds_of_runs(tmp_path: Path) -> None:
+    met = run(chosen(range(1000, 1200)), tmp_path, is_encrypted=True)
+    assert os.environ.get(SEED) or len(EVERYTHING - met.keys()) <= MOST_UNMET, EVERYTHING - met.keys()
 
 
 @pytest.mark.full
