@@ -5,7 +5,7 @@
     read     the source's head, and what it reaches
     list     what the replica has; then what the source has
     copy     what the replica lacks, or has with another size; each blob is verified before it is put
-    swap     the replica's head for that of the source; it only goes forward
+    swap     the replica's head for that of the source; it only goes forward, on the same branch (head_ancestry.py)
     collect  put a list of what the replica has, the source has deleted, and no head will reach
 
 So a reader of the replica finds everything that its head names. A killed copy leaves blobs, which the next one finds.
@@ -50,6 +50,7 @@ from statecore.repository.maintenance.garbage import (
     unnamed_manifests,
     write_list,
 )
+from statecore.repository.maintenance.head_ancestry import Ancestry, ancestry
 from statecore.repository.manifest import Extent
 from statecore.repository.publish.upload import put_verified
 from statecore.repository.repository import check_descriptor_unchanged
@@ -305,36 +306,13 @@ class Copier:
                 return CopyOutcome.CURRENT
             if now is not None and now.order >= head.order:
                 return None
-            if now is not None and self._is_of_other_branch(head, now):
+            if now is not None and ancestry(self._source, head, now) is Ancestry.OTHER_BRANCH:
                 raise self._diverged(head)
             check_descriptor_unchanged(self._target.repository)  # after the head was read: see promotion
             version = None if found is None else found.version
             if self._target.pointers.swap(self._names.head, read.pointer.content, version) is not None:
                 return CopyOutcome.COPIED
         raise self._target.contended_error(_KEPT, _TRIES)
-
-    def _is_of_other_branch(self, head: Head, now: Head) -> bool:
-        """Whether a later head of the source does not go on with the replica's.
-
-        A head only loses entries, so what the source's names of the time of the replica's is named by that, too. A
-        repair may name more, in a new epoch; then the source has at least the manifest of the replica's newest one.
-        """
-        if head.epoch != now.epoch:
-            newest = now.newest
-            return (
-                newest is not None and head.entry(newest.snapshot) is None and not self._has_manifest(newest.snapshot)
-            )
-        named = {entry.snapshot for entry in now.snapshots}
-        new = [entry for entry in head.snapshots if entry.snapshot not in named]
-        manifests = (self._source.manifest(entry).value for entry in new)
-        return any(one.order <= now.order for one in manifests)
-
-    def _has_manifest(self, snapshot: str) -> bool:
-        try:
-            self._source.blobs.head(self._names.manifest(snapshot))
-        except NotFound:
-            return False
-        return True
 
     def _head_of_target(self, found: PointerValue) -> Head | None:
         try:

@@ -21,7 +21,7 @@ from statecore.faults import FaultPoints
 from statecore.repository import blob_verification
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
-from statecore.repository.head import HEAD, Retention, SnapshotEntry
+from statecore.repository.head import HEAD, Retention
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.copier import Copier
 from statecore.repository.maintenance.forget import forget
@@ -239,11 +239,7 @@ class Copying:
             Collector(primary).run()
             outcome = Copier(primary, replica).run()
             if outcome.error is not None:
-                newest = replica.head().newest
-                if outcome.error.code != "replica-diverged" or self._has_manifest(newest):
-                    raise outcome.error
-                self.met["diverged"] += 1  # no copy came between a repair and the end of the replica's snapshots
-                return
+                raise outcome.error
             Collector(replica).run()
         if self._primary.pointers[primary.names.head] != self._replica.pointers[primary.names.head]:
             raise Broken("the replica has another head")
@@ -251,9 +247,6 @@ class Copying:
             raise Broken(f"the replica has more: {sorted(more)[:3]}")
         fetched(replica)
         self.met["equal"] += 1
-
-    def _has_manifest(self, entry: SnapshotEntry | None) -> bool:
-        return entry is not None and self.primary().names.manifest(entry.snapshot) in self._primary.blobs
 
     @staticmethod
     def _names(storage: Storage) -> set[str]:

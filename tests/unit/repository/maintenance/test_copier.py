@@ -237,6 +237,42 @@ def test_a_branch_that_has_overtaken_the_replica_does_not_replace_it(
     replica.fetched()
 
 
+def test_a_branch_that_has_forgotten_where_it_began_does_not_replace_the_replica(
+    orders: Snapshots, replica: Snapshots, first: None
+) -> None:
+    pointers, blobs = dict(orders.storage.pointers), dict(orders.storage.blobs)
+    orders.publish("second", MORE)
+    pin(orders.app_repository, "newest")
+    orders.publish("third", MORE)
+    copy(orders, replica)
+    newer = head_of(replica)
+    orders.storage.pointers.clear()
+    orders.storage.pointers.update(pointers)
+    orders.storage.blobs.clear()
+    orders.storage.blobs.update(blobs)
+    for end in (100, 200, 300, 400, 500):
+        orders.publish(f"to {end}", {"0_0": {"left": end}})
+    forget(orders.app_repository, LAST)
+    error = copy(orders, replica).error
+    assert error is not None
+    assert (error.code, head_of(replica)) == ("replica-diverged", newer)
+
+
+def test_a_copy_goes_on_after_a_month_of_which_the_source_has_forgotten_all(
+    orders: Snapshots, replica: Snapshots, clock: Clock, first: None
+) -> None:
+    copy(orders, replica)
+    for end in (100, 200, 300):
+        orders.begin(f"to {end}").publish(
+            orders.upload({task: dict.fromkeys(stores, end) for task, stores in BOTH.items()}), drops_other_tasks=True
+        )
+        forget(orders.app_repository, LAST)
+        for _ in range(3):
+            collect(orders, clock)
+    assert copy(orders, replica).outcome is CopyOutcome.COPIED
+    assert head_of(replica) == head_of(orders)
+
+
 def test_a_source_without_any_file_of_an_application_is_no_empty_one(
     orders: Snapshots, replica: Snapshots, first: None
 ) -> None:

@@ -1,0 +1,123 @@
+"""Whether a later head goes on with an earlier one, or is of another branch: the bucket was set back, and jobs went on.
+
+Heads are replaced, so only manifests show it. Each has the snapshot that was the newest before it, and the epoch and
+generation of the head that it was made for::
+
+    later head ──▶ generation 31, previous 30 ──▶ ... ──▶ generation 28, previous 27: the earlier head's newest one
+    later head ──▶ generation 31, previous 30 ──▶ ... ──▶ generation 25, which the earlier head, of 27, does not name
+
+A head forgets snapshots, but their manifests stay until a collection deletes them: so the chain from its oldest new
+snapshot down tells where it comes from, however many it has forgotten. It is broken only if a collection has deleted
+manifests of this chain, so after the earlier head. Such a collection, which has raised the number in the head, deletes
+what the head has forgotten of the earlier one, too: its absence says nothing then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from enum import StrEnum
+from typing import NamedTuple
+
+from statecore.errors import Invalid, NotFound
+from statecore.objectstore.base import Blob
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.blob_verification import parallel_map
+from statecore.repository.head import Head
+from statecore.repository.manifest import MANIFEST, Manifest
+
+
+class Ancestry(StrEnum):
+    """How a later head relates to an earlier one."""
+
+    CONTINUES = "continues"  # it goes on with it
+    FORGOTTEN = "forgotten"  # nothing contradicts that, and what would show it is deleted
+    OTHER_BRANCH = "other branch"
+
+
+class _Link(NamedTuple):
+    """A manifest in the chain."""
+
+    order: tuple[int, int]
+    previous: str | None
+
+
+def ancestry(app_repository: ApplicationRepository, head: Head, before: Head) -> Ancestry:
+    """Whether a head of an application goes on with ``before``, which is of a lesser order.
+
+    A repair, which begins an epoch, may leave out the newest snapshots, or name what was forgotten: then the manifest
+    of the newest one in the object store shows that the repair knew it.
+    """
+    newest, is_repaired = before.newest, head.epoch != before.epoch
+    if newest is None:
+        return Ancestry.CONTINUES
+    is_named = head.entry(newest.snapshot) is not None
+    if is_repaired and (is_named or _has_manifest(app_repository, newest.snapshot)):
+        return Ancestry.CONTINUES
+    named = {entry.snapshot for entry in before.snapshots}
+    links = (
+        _link_of(app_repository.manifest(entry).value)
+        for entry in reversed(head.snapshots)
+        if entry.snapshot not in named
+    )
+    first = next((link for link in links if link.order > before.order or not is_repaired), None)
+    if first is None:
+        is_same = head.newest is not None and head.newest.snapshot == newest.snapshot
+        return Ancestry.CONTINUES if is_same else Ancestry.OTHER_BRANCH
+    found = _followed(app_repository, first, newest.snapshot, named, before)
+    if found is not Ancestry.FORGOTTEN:
+        return found
+    if is_named:
+        return Ancestry.CONTINUES
+    return Ancestry.FORGOTTEN if head.collection > before.collection else Ancestry.OTHER_BRANCH
+
+
+def _followed(
+    app_repository: ApplicationRepository, link: _Link, newest: str, named: Set[str], before: Head
+) -> Ancestry:
+    """Where the chain from a link down comes from; ``FORGOTTEN`` if it is broken."""
+    later: Mapping[str, _Link] | None = None
+    if link.order <= before.order:
+        return Ancestry.OTHER_BRANCH
+    while link.previous != newest:
+        if link.previous is None or link.previous in named:
+            return Ancestry.OTHER_BRANCH
+        if later is None:
+            later = _later_links(app_repository, newest)
+        found = later.get(link.previous) or _link(app_repository, app_repository.names.manifest(link.previous))
+        if found is None:
+            return Ancestry.FORGOTTEN
+        if not before.order < found.order < link.order:
+            return Ancestry.OTHER_BRANCH
+        link = found
+    return Ancestry.CONTINUES
+
+
+def _later_links(app_repository: ApplicationRepository, snapshot: str) -> Mapping[str, _Link]:
+    """The links of all manifests that were made after one, by their ids, which begin with the time; many at once."""
+    prefix, name = app_repository.names.manifests, app_repository.names.manifest(snapshot)
+    blobs: list[Blob] = [blob for blob in app_repository.blobs.list(prefix) if blob.name > name]
+    links = parallel_map(lambda blob: _link(app_repository, blob.name), blobs)
+    found = zip(blobs, links, strict=True)
+    return {blob.name.removeprefix(prefix).removesuffix(".json"): link for blob, link in found if link is not None}
+
+
+def _link(app_repository: ApplicationRepository, name: str) -> _Link | None:
+    """The link of a manifest; ``None`` if it is not there, or damaged."""
+    try:
+        manifest = MANIFEST.decode(app_repository.blobs.get(name))
+        app_repository.check_own(manifest)
+    except (Invalid, NotFound):
+        return None
+    return _link_of(manifest)
+
+
+def _link_of(manifest: Manifest) -> _Link:
+    return _Link(manifest.order, manifest.previous)
+
+
+def _has_manifest(app_repository: ApplicationRepository, snapshot: str) -> bool:
+    try:
+        app_repository.blobs.head(app_repository.names.manifest(snapshot))
+    except NotFound:
+        return False
+    return True
