@@ -1,9 +1,9 @@
 """Names of blobs and pointers in a repository; ``docs/repository-format.md`` lists them.
 
-Everything but ``HEAD``, ``verified``, ``retention``, ``jobs`` and ``staging`` is named by its content, or by a unique
-id, and is never changed. All hashes are SHA-256 of the content; names in an encrypted repository have a keyed hash of
-that. The names of files, packs and task manifests end with the collection number of the head under which they were put
-(:mod:`statecore.repository.maintenance.garbage`): a name that was ever deleted is never made again.
+Everything but ``HEAD``, ``verified``, ``retention``, ``diverged``, ``jobs`` and ``staging`` is named by its content, or
+by a unique id, and is never changed. All hashes are SHA-256 of the content; names in an encrypted repository have a
+keyed hash of that. The names of files, packs and task manifests end with the collection number of the head under which
+they were put (:mod:`statecore.repository.maintenance.garbage`): a name that was ever deleted is never made again.
 """
 
 from __future__ import annotations
@@ -110,9 +110,14 @@ class Layout:
         return f"{self._root}/retention"
 
     @property
-    def records(self) -> tuple[str, str, str]:
+    def diverged(self) -> str:
+        """In a replica, the pointer to which head of it the source was found not to go on with."""
+        return f"{self._root}/diverged"
+
+    @property
+    def records(self) -> tuple[str, ...]:
         """The pointers that an application always keeps."""
-        return self.head, self.verified, self.retention
+        return self.head, self.verified, self.retention, self.diverged
 
     @property
     def garbage_lists(self) -> str:

@@ -41,6 +41,7 @@ from statecore.repository.head import Head, decoded_head
 from statecore.repository.incoming_file import file_errors
 from statecore.repository.layout import hash_of
 from statecore.repository.maintenance.collection import Amount
+from statecore.repository.maintenance.divergence_record import is_diverged, record_diverged
 from statecore.repository.maintenance.garbage import (
     KNOWN_KINDS,
     GarbageRule,
@@ -130,6 +131,8 @@ class Copier:
                     if read is not None and read.head.order <= before.head.order:
                         raise self._diverged(read.head)
         except (Corrupted, Invalid) as error:
+            if error.code == DIVERGED:  # and the source has that head still: a collection, which changes it, misleads
+                self._record_diverged()
             return CopiedApplication(name, CopyOutcome.FAILED, error=error)
         raise self._source.contended_error(_KEPT, _TRIES)
 
@@ -306,13 +309,25 @@ class Copier:
                 return CopyOutcome.CURRENT
             if now is not None and now.order >= head.order:
                 return None
-            if now is not None and ancestry(self._source, head, now) is Ancestry.OTHER_BRANCH:
-                raise self._diverged(head)
+            if now is not None:
+                self._check_ancestry(head, now)
             check_descriptor_unchanged(self._target.repository)  # after the head was read: see promotion
             version = None if found is None else found.version
             if self._target.pointers.swap(self._names.head, read.pointer.content, version) is not None:
                 return CopyOutcome.COPIED
         raise self._target.contended_error(_KEPT, _TRIES)
+
+    def _check_ancestry(self, head: Head, now: Head) -> None:
+        """Raise ``Corrupted`` if a later head of the source does not go on with the replica's."""
+        found = ancestry(self._source, head, now)
+        if found is Ancestry.OTHER_BRANCH or (found is Ancestry.FORGOTTEN and is_diverged(self._target, now)):
+            raise self._diverged(head)
+
+    def _record_diverged(self) -> None:
+        found = self._target.pointers.read(self._names.head)
+        now = None if found is None else self._head_of_target(found)
+        if now is not None:
+            record_diverged(self._target, now)
 
     def _head_of_target(self, found: PointerValue) -> Head | None:
         try:

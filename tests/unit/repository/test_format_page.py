@@ -22,7 +22,7 @@ from statecore.repository import descriptor, head, key_document, manifest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.encryption import KEY_DOCUMENT_NAME
 from statecore.repository.layout import Layout
-from statecore.repository.maintenance import garbage, retention_record, verification_record
+from statecore.repository.maintenance import divergence_record, garbage, retention_record, verification_record
 from statecore.repository.publish.upload import PACK_BYTES, SMALL
 from tests.unit.repository.published import Publishing
 
@@ -38,6 +38,7 @@ DOCUMENTS = (
     garbage.GARBAGE_LIST,
     verification_record.RECORD,
     retention_record.RECORD,
+    divergence_record.RECORD,
 )
 
 SHA = "ab" * 32
@@ -125,6 +126,7 @@ def test_the_names_are_those_of_the_page() -> None:
         names.in_progress_marker,
         names.verified,
         names.retention,
+        names.diverged,
         names.garbage_list(1, 2, SHA),
         f"{names.staging('P')}/...",
     ]

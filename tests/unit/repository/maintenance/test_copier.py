@@ -17,10 +17,12 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import save_digest
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from statecore.repository.head import HEAD, Retention
+from statecore.repository.maintenance import copier
 from statecore.repository.maintenance.collection import CollectionReport, Collector
 from statecore.repository.maintenance.copier import CopiedApplication, Copier, CopyOutcome
 from statecore.repository.maintenance.forget import forget, plan_forget
 from statecore.repository.maintenance.garbage import reachable_names
+from statecore.repository.maintenance.head_ancestry import Ancestry, ancestry
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.maintenance.pins import pin, unpin
 from tests.harness.raising import raises
@@ -256,6 +258,57 @@ def test_a_branch_that_has_forgotten_where_it_began_does_not_replace_the_replica
     error = copy(orders, replica).error
     assert error is not None
     assert (error.code, head_of(replica)) == ("replica-diverged", newer)
+
+
+def test_a_replica_remembers_that_its_source_was_set_back(
+    orders: Snapshots, replica: Snapshots, clock: Clock, first: None
+) -> None:
+    """What shows it is collected in the source later."""
+    pointers, blobs = dict(orders.storage.pointers), dict(orders.storage.blobs)
+    orders.publish("second", MORE)
+    copy(orders, replica)
+    newer = head_of(replica)
+    newer_pointers, newer_blobs = dict(orders.storage.pointers), dict(orders.storage.blobs)
+    orders.storage.pointers.clear()
+    orders.storage.pointers.update(pointers)
+    orders.storage.blobs.clear()
+    orders.storage.blobs.update(blobs)
+    assert copy(orders, replica).outcome is CopyOutcome.FAILED
+    for end in (100, 200, 300):
+        orders.publish(f"to {end}", {task: dict.fromkeys(stores, end) for task, stores in BOTH.items()})
+        forget(orders.app_repository, LAST)
+        for _ in range(3):
+            collect(orders, clock)
+    error = copy(orders, replica).error
+    assert error is not None
+    assert (error.code, head_of(replica)) == ("replica-diverged", newer)
+    assert replica.app_repository.names.diverged not in collect(replica, clock).unknown
+    orders.storage.pointers.clear()
+    orders.storage.pointers.update(newer_pointers)
+    orders.storage.blobs.clear()
+    orders.storage.blobs.update(newer_blobs)
+    orders.publish("third", {"0_0": {"left": 150}})
+    assert copy(orders, replica).outcome is CopyOutcome.COPIED
+
+
+def test_a_source_that_goes_on_meanwhile_is_compared_again_before_anything_is_recorded(
+    orders: Snapshots, replica: Snapshots, first: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection deletes the manifests that are compared."""
+    copy(orders, replica)
+    orders.publish("second", MORE)
+    found = iter([Ancestry.OTHER_BRANCH])
+
+    def misled(*compared: Any) -> Ancestry:
+        if (misleading := next(found, None)) is None:
+            return ancestry(*compared)
+        orders.publish("third", {"0_0": {"left": 150}})
+        return misleading
+
+    monkeypatch.setattr(copier, "ancestry", misled)
+    assert copy(orders, replica).outcome is CopyOutcome.COPIED
+    assert head_of(replica) == head_of(orders)
+    assert replica.app_repository.names.diverged not in replica.storage.pointers
 
 
 def test_a_copy_goes_on_after_a_month_of_which_the_source_has_forgotten_all(
