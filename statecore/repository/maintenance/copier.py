@@ -16,7 +16,8 @@ lacks, and newer snapshots are not kept from it. If the newest snapshot needs it
 
 A replica must not delete by its own judgement: its blobs have the names of the source, whose head may be rebuilt, and
 name what it had forgotten. What the source has deleted it never names again
-(:mod:`statecore.repository.maintenance.garbage`), so only that is listed, for ``repo prune``.
+(:mod:`statecore.repository.maintenance.garbage`), so only that is listed, for ``repo prune``. If the source is a
+replica, its own lists say what the primary has deleted.
 """
 
 from __future__ import annotations
@@ -164,10 +165,9 @@ class Copier:
         self._faults.reach("copy.after-head")
         if outcome is None:
             return None
-        listed = Amount()
-        if not self._source.repository.is_replica:
-            gone = [blob for name, blob in there.items() if name not in wanted and name not in here]
-            listed = self._list_deleted(head, gone)
+        in_source: Mapping[str, int] = {} if self._source.repository.is_replica else here
+        gone = [blob for name, blob in there.items() if name not in wanted and name not in in_source]
+        listed = self._list_deleted(head, gone)
         return CopiedApplication(
             head.application_id,
             CopyOutcome.INCOMPLETE if left_out else outcome,
@@ -339,9 +339,13 @@ class Copier:
         """Put a list of what the source has deleted, and no other list has."""
         rule = GarbageRule(head, unnamed_manifests(self._target, head) if gone else {}, 0, 0)
         with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
-            listed = read_lists(self._target, Path(directory)) if gone else []
+            target, source = Path(directory, "target"), Path(directory, "source")
+            target.mkdir()
+            source.mkdir()
+            listed = read_lists(self._target, target) if gone else []
             known = NameSet(name for one in listed if one.header.epoch == head.epoch for name, _ in one.garbage)
             garbage = [blob for blob in gone if blob.name not in known and self._is_garbage(rule, blob)]
+            garbage = self._deleted_in_source(head, garbage, source)
             name, path = write_list(self._target, head, garbage, Path(directory))
             if garbage:
                 self._target.blobs.put_if_absent(name, path)
@@ -350,13 +354,29 @@ class Copier:
 
     def _is_garbage(self, rule: GarbageRule, blob: Blob) -> bool:
         kind = self._names.kind_of(blob.name)
-        if kind not in KNOWN_KINDS or not rule.is_garbage(blob, kind):
-            return False
+        return kind in KNOWN_KINDS and rule.is_garbage(blob, kind)
+
+    def _deleted_in_source(self, head: Head, garbage: Sequence[Blob], directory: Path) -> list[Blob]:
+        """Which of these the source has deleted; of a replica its primary, as the lists of the replica say.
+
+        A replica may lack what it never had: it was copied there from the primary, which still has it.
+        """
+        if self._source.repository.is_replica:
+            wanted = {blob.name for blob in garbage}
+            listed = read_lists(self._source, directory) if garbage else []
+            deleted = {
+                name for one in listed if one.header.epoch == head.epoch for name, _ in one.garbage if name in wanted
+            }
+            return [blob for blob in garbage if blob.name in deleted]
+        return [blob for blob in garbage if not self._is_in_source(blob.name)]
+
+    def _is_in_source(self, name: str) -> bool:
+        """Whether the source has a blob; its listing may lack what is there."""
         try:
-            self._source.blobs.head(blob.name)  # a listing may lack what is there
+            self._source.blobs.head(name)
         except NotFound:
-            return True
-        return False
+            return False
+        return True
 
 
 def _decoded(app_repository: ApplicationRepository, found: PointerValue) -> Head:

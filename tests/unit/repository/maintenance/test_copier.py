@@ -37,6 +37,10 @@ MORE = {"0_0": {"left": 100}}
 @pytest.fixture
 def replica(clock: Clock, tmp_path: Path) -> Snapshots:
     """An empty replica."""
+    return new_replica(clock, tmp_path)
+
+
+def new_replica(clock: Clock, tmp_path: Path) -> Snapshots:
     storage = Storage(clock=clock)
     network = Network(storage, Random(0))
     opened = repository(SimulatedBlobs(network), SimulatedPointers(network), role=Role.REPLICA)
@@ -462,6 +466,35 @@ def test_what_the_source_has_deleted_is_listed_by_a_copy_and_deleted_a_day_later
     assert number == orders.app_repository.head().collection
     assert blobs_of(replica) <= blobs_of(orders)
     replica.fetched()
+
+
+def test_a_replica_of_a_replica_is_rid_of_what_the_primary_has_deleted(
+    orders: Snapshots, replica: Snapshots, clock: Clock, tmp_path: Path, collected: set[str]
+) -> None:
+    far = new_replica(clock, tmp_path / "far")
+    copy(replica, far)
+    for name in collected:  # it has them from an earlier copy
+        far.storage.blobs[name] = replica.storage.blobs[name]
+    assert copy(replica, far).listed.blobs == 0, "the replica still has them, and no list of it says why"
+    copy(orders, replica)
+    assert copy(replica, far).listed.blobs == len(collected)
+    assert copy(replica, far).listed.blobs == 0, "it is in a list"
+    clock.now += DAY
+    assert Collector(far.app_repository).run().deleted.blobs == len(collected)
+    assert blobs_of(far) <= blobs_of(replica)
+    far.fetched()
+
+
+def test_what_a_replica_never_had_is_not_deleted_in_a_replica_of_it(
+    orders: Snapshots, replica: Snapshots, clock: Clock, tmp_path: Path, collected: set[str]
+) -> None:
+    """The primary may still have it, and name it again."""
+    far = new_replica(clock, tmp_path / "far")
+    copy(orders, far)
+    for name in collected:
+        far.storage.blobs[name] = replica.storage.blobs.pop(name)
+    copy(orders, replica)
+    assert copy(replica, far).listed.blobs == 0
 
 
 def test_a_killed_list_is_not_needed(orders: Snapshots, replica: Snapshots, collected: set[str]) -> None:
