@@ -34,7 +34,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.errors import StatecoreError
     from statecore.faults import fault_points_from_environment
     from statecore.repository.application_repository import ApplicationRepository, applications_in
-    from statecore.repository.maintenance.copier import CopiedApplication, Copier, CopyOutcome
+    from statecore.repository.maintenance.copier import (
+        DIVERGED,
+        CopiedApplication,
+        Copier,
+        CopyOutcome,
+        record_source,
+    )
     from statecore.repository.object_store import object_store_of
     from statecore.repository.repository import create_replica, open_repository
 
@@ -61,6 +67,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         for name in (sorted({*applications_in(source), *applications_in(replica)}) if chosen is None else [chosen])
     ]
     errors = [one.error for one in copied if one.error is not None]
+    is_copied = any(one.outcome not in (CopyOutcome.EMPTY, CopyOutcome.FAILED) for one in copied)
+    is_diverged = any(error.code == DIVERGED for error in errors)
+    before = record_source(replica, source) if is_copied and not is_diverged else ""
     code = errors[0].exit_code if errors else 0
     output.document(
         {
@@ -68,11 +77,16 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "repository": source.object_store.url,
             "replica": replica.object_store.url,
             "is_new": is_new,
+            "copy_of_before": before or None,
             "applications": [_document(one) for one in copied],
             "exit_code": code,
         }
     )
     made = [f"made the replica {replica.object_store.url}"] if is_new else []
+    if before:
+        made.append(
+            f"it is recorded as a replica of {source.object_store.url_without_key} now, and was one of {before}"
+        )
     output.text("\n".join([*made, *(line for one in copied for line in _lines(one))]))
     return code
 

@@ -38,10 +38,12 @@ from statecore.objectstore.pointers import PointerValue
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
+from statecore.repository.descriptor import RepositoryDescriptor, Role
 from statecore.repository.head import Head, decoded_head
 from statecore.repository.incoming_file import file_errors
 from statecore.repository.layout import hash_of
 from statecore.repository.maintenance.collection import Amount
+from statecore.repository.maintenance.descriptor_change import change_descriptor
 from statecore.repository.maintenance.divergence_record import is_diverged, record_diverged
 from statecore.repository.maintenance.garbage import (
     KNOWN_KINDS,
@@ -55,11 +57,13 @@ from statecore.repository.maintenance.garbage import (
 from statecore.repository.maintenance.head_ancestry import Ancestry, ancestry
 from statecore.repository.manifest import Extent
 from statecore.repository.publish.upload import put_verified
-from statecore.repository.repository import check_descriptor_unchanged
+from statecore.repository.repository import Repository, check_descriptor_unchanged
 
 PIECE_BYTES = 8 << 20  # Larger blobs pass through a temporary file
 _AT_ONCE = 8
 _TRIES = 20
+DIVERGED = "replica-diverged"
+"""Code of the error if the source does not go on with the replica's head."""
 _KEPT = "what was copied is kept"
 
 
@@ -87,6 +91,24 @@ class CopiedApplication:
     )  # what the source has deleted, and repo prune will delete from the replica
     left_out: tuple[str, ...] = ()  # blobs that are damaged in the source, and that older snapshots need
     error: StatecoreError | None = None  # the first one
+
+
+def record_source(replica: Repository, source: Repository) -> str:
+    """Make the descriptor of a replica name the repository that it was copied from; the URL of another one until now.
+
+    Empty if it named that already. Raises ``Fenced`` if it is no replica any more.
+    """
+    url = source.object_store.url_without_key
+    before = ""
+
+    def change(found: RepositoryDescriptor) -> RepositoryDescriptor | None:
+        nonlocal before
+        before = found.copy_of
+        return replace(found, copy_of=url) if found.role is Role.REPLICA else None
+
+    if replica.descriptor.copy_of != url:
+        change_descriptor(replica, change)
+    return "" if before == url else before
 
 
 class _ReadHead(NamedTuple):
@@ -288,7 +310,7 @@ class Copier:
             f"The replica {self._target.url} has a head of {head.application_id} that its source {self._source.url} "
             f"does not have: the source's is of generation {head.generation} in epoch {head.epoch}. The replica keeps "
             "its head.",
-            code="replica-diverged",
+            code=DIVERGED,
             action="The source was set back, by a restored bucket for example, or the replica was promoted. Find out "
             "which is right. If it is the source, copy to a new place; if it is the replica, stop the jobs of the "
             "source and promote it (statecore repo promote-replica).",

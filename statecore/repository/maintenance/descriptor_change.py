@@ -1,4 +1,4 @@
-"""Swaps the repository descriptor for a changed one, for promotions and key rotations."""
+"""Swaps the repository descriptor for a changed one, for promotions, key rotations and copies from another source."""
 
 from __future__ import annotations
 

@@ -167,6 +167,27 @@ def test_what_is_damaged_in_a_replica_is_deleted_there_and_copied_again(
     assert main(verify) == 0
 
 
+def test_a_copy_from_another_source_is_recorded_in_the_replica_unless_it_has_diverged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The primary is lost, one replica promoted, and the other one follows that."""
+    primary, second, third = ((tmp_path / name).as_uri() for name in ("first", "second", "third"))
+    publish(primary, tmp_path, 10)
+    for target in (second, third):
+        copy(capfd, primary, target)
+    assert main(["repo", "promote-replica", "--repository", second, "--apply"]) == 0
+    publish(second, tmp_path, 10, 20)
+    capfd.readouterr()
+    assert main(["repo", "copy", "--repository", second, "--to", third, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["copy_of_before"] == primary
+    assert open_repository(third).descriptor.copy_of == second
+    assert main(["repo", "copy", "--repository", second, "--to", third, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["copy_of_before"] is None
+    publish(primary, tmp_path, 10, 30)
+    assert copy(capfd, primary, third, code=12)["orders"]["error"]["code"] == "replica-diverged"
+    assert open_repository(third).descriptor.copy_of == second
+
+
 def test_bad_input_is_refused_and_makes_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source, target = (tmp_path / "first").as_uri(), (tmp_path / "last").as_uri()
 
