@@ -54,7 +54,12 @@ class Repositories:
         self.snapshots, self.found = max(self._left, key=_published_at if len(ids) > 1 else _order)
         if self._request.replicas:
             first, older = self._left[0]
-            why = "" if first is self.snapshots else f", because {first.repository.url} has only {older.entry.snapshot}"
+            if first is self.snapshots:
+                why = ""
+            elif any(one.snapshot == self.found.entry.snapshot for one in first.skipped):
+                why = f", because that of {first.repository.url} cannot be used"
+            else:
+                why = f", because {first.repository.url} has only {older.entry.snapshot}"
             self._note(
                 f"The snapshot {self.found.entry.snapshot} is fetched from {self.snapshots.repository.url}{why}."
             )

@@ -124,10 +124,14 @@ class Snapshots:
         missing = sorted(set(self._request.tasks) - {reference.task for reference in manifest.task_manifests})
         if not missing:
             return None
+        there = ", ".join(reference.task for reference in manifest.task_manifests)
         return Invalid(
             f"The snapshot {entry.snapshot} of {manifest.application_id} has no task {', '.join(missing)}.",
             code="snapshot-task-missing",
-            action=f"It has {', '.join(reference.task for reference in manifest.task_manifests)}: name some of them.",
+            action=f"It has {there}: name some of them."
+            if there
+            else "It has no tasks at all. Fetch another one (--snapshot); the snapshots are listed by "
+            f"{self.repository.list_command}",
             snapshot=entry.snapshot,
             tasks=missing,
         )

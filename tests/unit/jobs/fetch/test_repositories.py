@@ -90,6 +90,16 @@ def test_files_that_are_damaged_are_taken_from_the_replica(own_shop: Shop, repli
     assert rows_in(state_dir) == expected(300)
 
 
+def test_a_repository_whose_snapshot_is_damaged_is_not_said_to_lack_it(
+    own_shop: Shop, replica: Replica, state_dir: Path
+) -> None:
+    flipped(files_of(own_shop)["file"])
+    report = fetch(own_shop, state_dir, replicas=(replica.url,))
+    (why,) = [note for note in report.notes if replica.url in note and own_shop.url in note]
+    newest, older, *_ = own_shop.app_repository.head().snapshots
+    assert (newest.snapshot in why, older.snapshot in why) == (True, False)
+
+
 def test_only_where_all_have_none_there_is_none(own_shop: Shop, replica: Replica, state_dir: Path) -> None:
     shutil.rmtree(own_shop.root / "repository")
     flipped(replica.path / "apps/orders/HEAD")

@@ -40,6 +40,15 @@ def test_named_tasks_are_fetched_and_no_others(shop: Shop, state_dir: Path) -> N
     assert error.context["tasks"] == ["0_7"]
 
 
+def test_a_snapshot_without_tasks_has_none_to_name(own_shop: Shop, state_dir: Path) -> None:
+    publication = Publication(
+        own_shop.app_repository, own_shop.declared, request="none", origin="restore", clock=lambda: CUT + 3600
+    )
+    publication.publish([], drops_other_tasks=True)
+    error = refused(Invalid, "snapshot-task-missing", own_shop, state_dir, tasks=("0_0",))
+    assert own_shop.app_repository.list_command in error.action
+
+
 def test_the_shares_of_all_instances_are_all_tasks_each_once_and_the_global_stores_everywhere(
     shop: Shop, tmp_path: Path
 ) -> None:
