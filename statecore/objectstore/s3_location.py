@@ -95,13 +95,23 @@ class S3Location:
                 bucket=self.bucket,
             )
         if self.prefix:
-            checked_name(self.prefix)
+            self._check_prefix()
         if self.kms_key is not None and self.encryption is not Encryption.SSE_KMS:
             raise Invalid(
                 "A KMS key was given with another encryption.",
                 code="options-conflict",
                 action="Give encryption=aws:kms with a KMS key.",
             )
+
+    def _check_prefix(self) -> None:
+        try:
+            checked_name(self.prefix)
+        except Invalid as error:
+            raise error.restated(
+                f"{self.prefix!a} cannot be the prefix of the names of blobs in the bucket {self.bucket}.",
+                action="Give a prefix of letters, digits and ._=@+- in parts of up to 249, with / between them. It is "
+                "taken as it is: % begins no escape, and + is no space.",
+            ) from error
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")

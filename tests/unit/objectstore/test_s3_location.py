@@ -67,6 +67,8 @@ def test_a_url_names_a_place_and_how_it_is_reached(url: str, expected: S3Locatio
         ("s3://b/p", "bucket-invalid", {"bucket": "b"}),
         ("s3://bucket/a//b", "blob-name-invalid", {}),
         ("s3://bucket/a/../b", "blob-name-invalid", {}),
+        ("s3://bucket/a%20b", "blob-name-invalid", {"value": "'a%20b'"}),
+        ("s3://bucket/a b", "blob-name-invalid", {"value": "'a b'"}),
         ("s3://bucket?acl=public", "repository-url-invalid", {"settings": ["acl"]}),
         ("s3://bucket?encryption=rot13", "encryption-invalid", {}),
         ("s3://bucket?kms-key=k", "options-conflict", {}),
@@ -78,6 +80,13 @@ def test_what_names_none_is_refused(url: str, code: str, context: dict[str, obje
     with raises(Invalid, code, **context) as caught:
         S3Location.of_url(url)
     assert caught.value.action
+
+
+def test_a_prefix_is_taken_as_it_is_and_the_error_says_that_it_is_one() -> None:
+    assert S3Location.of_url("s3://bucket/a+b=c@d").prefix == "a+b=c@d"
+    with raises(Invalid, "blob-name-invalid") as caught:
+        S3Location.of_url("s3://bucket/a%2Bb")
+    assert "prefix" in caught.value.what
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
