@@ -159,7 +159,10 @@ SNAPSHOTS_VERIFIED = Instrument(
     "time since which all that a level of statecore repo verify reads was verified, in seconds since the epoch",
 )
 SNAPSHOTS_DAMAGED = Instrument(
-    "snapshot-damage", _GAUGE, "{damage}", "damage that the newest verifications at that level found in a repository"
+    "snapshot-damage",
+    _GAUGE,
+    "{damage}",
+    "damage of a repository that verifications at that level found, and no later one covers",
 )
 GLOBAL_STATE = Instrument(
     "global-state", _GAUGE, "{state}", "state of a global store: 0 CREATED, 1 RESTORING, 2 RUNNING, 3 ERROR, 4 CLOSED"
@@ -356,14 +359,16 @@ class VerificationMetrics:
     """Metrics of the verifications of one application in a repository, by ``level``.
 
     Args:
-        known: since when each level was verified as a whole, in ms since the epoch, and the damage that was found.
+        known: since when each level was verified as a whole, in ms since the epoch, and the damage that is known;
+            ``None`` if a part of it was never verified.
     """
 
-    def __init__(self, metrics: Metrics, application_id: str, known: Mapping[Any, tuple[int, int]]) -> None:
+    def __init__(self, metrics: Metrics, application_id: str, known: Mapping[Any, tuple[int | None, int]]) -> None:
         self._ends = []
         for level, (since_ms, damaged) in known.items():
             tags = {"application-id": application_id, "level": str(level)}
-            self._ends.append(metrics.observe(SNAPSHOTS_VERIFIED, partial(float, since_ms / 1000), tags))
+            if since_ms is not None:
+                self._ends.append(metrics.observe(SNAPSHOTS_VERIFIED, partial(float, since_ms / 1000), tags))
             self._ends.append(metrics.observe(SNAPSHOTS_DAMAGED, partial(float, damaged), tags))
 
     def close(self) -> None:

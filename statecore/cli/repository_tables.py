@@ -219,7 +219,8 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
 def show_verified(record: VerificationRecord, now_ms: int, console: Console) -> None:
     """Print which levels were verified when: of those verified at once the highest."""
     found = [
-        f"{one.level} {data_age(one.since_ms)}" + (f" ({one.damaged} damaged)" if one.damaged else "")
+        f"{one.level} {'in part' if one.since_ms is None else data_age(one.since_ms)}"
+        + (f" ({one.damaged} damaged)" if one.damaged else "")
         for one in record.levels(now_ms)
     ]
     print_line(console, f"verified: {', '.join(found) or 'never'}")

@@ -282,6 +282,13 @@ def test_verification_metrics_are_of_each_level(collected: Collected) -> None:
     assert collected.points(SNAPSHOTS_VERIFIED) == collected.points(SNAPSHOTS_DAMAGED) == {}
 
 
+def test_damage_of_a_level_is_exported_before_all_of_it_was_verified(collected: Collected) -> None:
+    exported = VerificationMetrics(collected.metrics, "orders", {"bytes": (None, 1)})
+    assert collected.value(SNAPSHOTS_DAMAGED, {"application-id": "orders", "level": "bytes"}) == 1
+    assert collected.points(SNAPSHOTS_VERIFIED) == {}
+    exported.close()
+
+
 def test_gauges_with_the_same_tags_are_summed(collected: Collected) -> None:
     ends = [collected.metrics.observe(CHECKPOINT_AGE, lambda: 2.5, TAGS) for _ in range(2)]
     other = collected.metrics.observe(CHECKPOINT_AGE, lambda: 9, {"task-id": "0_2"})

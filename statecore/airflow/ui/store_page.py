@@ -141,7 +141,10 @@ def _freshness() -> Callable[[Instance], dict[str, Any] | None]:
             "snapshot": found.snapshot,
             "published_at": found.published_at,
             "is_damaged": any(one.damaged for one in found.verified),
-            "verified": [{**asdict(one), "since": utc(one.since_ms / 1000)} for one in found.verified],
+            "verified": [
+                {**asdict(one), "since": "" if one.since_ms is None else utc(one.since_ms / 1000)}
+                for one in found.verified
+            ],
         }
 
     return of

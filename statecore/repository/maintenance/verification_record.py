@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import gcd
 
 from statecore.documents import DocumentType
 from statecore.errors import Invalid
@@ -45,10 +46,10 @@ class VerifiedPart:
 
 @dataclass(frozen=True)
 class VerifiedLevel:
-    """Since when all of a level is verified, and how much damage was found."""
+    """Since when all of a level is verified, and how much damage is known."""
 
     level: str
-    since_ms: int
+    since_ms: int | None  # None if a part of it was never verified
     damaged: int
 
 
@@ -65,31 +66,61 @@ class VerificationRecord:
         return next((one for one in self.verified if (one.level, one.part, one.parts) == (level, part, parts)), None)
 
     def whole(self, level: Level, now_ms: int) -> list[VerifiedPart]:
-        """All parts of a level, of the division whose oldest part is the newest; empty if none is complete.
+        """All parts of a level, of the division whose oldest part is the newest; empty if none is complete."""
+        whole = [found for parts, found in self._divisions(level, now_ms).items() if len(found) == parts]
+        return max(whole, key=lambda found: min(one.at_ms for one in found), default=[])
 
-        Parts of a day after ``now_ms`` are of a wrong clock and do not count.
+    def damage(self, level: Level, now_ms: int) -> int:
+        """The damage of each part that no later verification covers, summed over a division.
+
+        Divisions overlap, so damage that two have found counts once: that which has found the most is taken.
         """
+        divisions = self._divisions(level, now_ms)
+        later = {parts: {one.part: one.at_ms for one in found} for parts, found in divisions.items()}
+
+        def is_covered(one: VerifiedPart) -> bool:
+            for parts, verified_at in later.items():
+                step = gcd(one.parts, parts)  # its blobs are in these parts of the other division, and in no more
+                overlapping = range((one.part - 1) % step + 1, parts + 1, step)
+                if all(verified_at.get(part, -1) > one.at_ms for part in overlapping):
+                    return True
+            return False
+
+        return max(
+            (sum(one.damaged for one in found if not is_covered(one)) for found in divisions.values()),
+            default=0,
+        )
+
+    def _divisions(self, level: Level, now_ms: int) -> dict[int, list[VerifiedPart]]:
+        """The parts of a level by their number; those of a day after ``now_ms``, of a wrong clock, do not count."""
         divisions: dict[int, list[VerifiedPart]] = {}
         for one in self.verified:
             if one.level == level and one.at_ms <= now_ms + _DAY_MS:
                 divisions.setdefault(one.parts, []).append(one)
-        whole = [found for parts, found in divisions.items() if len(found) == parts]
-        return max(whole, key=lambda found: min(one.at_ms for one in found), default=[])
+        return divisions
 
-    def known(self, now_ms: int) -> dict[Level, tuple[int, int]]:
-        """Since when each level was verified as a whole, in ms since the epoch, and the damage that was found."""
+    def known(self, now_ms: int) -> dict[Level, tuple[int | None, int]]:
+        """Of each level of which anything was verified: since when all of it, and the damage.
+
+        The time is in ms since the epoch, and ``None`` as long as a part was never verified.
+        """
         return {
-            level: (min(one.at_ms for one in found), sum(one.damaged for one in found))
+            level: (min((one.at_ms for one in self.whole(level, now_ms)), default=None), self.damage(level, now_ms))
             for level in Level
-            if (found := self.whole(level, now_ms))
+            if self._divisions(level, now_ms)
         }
 
     def levels(self, now_ms: int) -> list[VerifiedLevel]:
-        """The levels to be shown, the highest first: a lower one only if it was verified later."""
+        """The levels to be shown, the highest first: a lower one only if it was verified later.
+
+        One that was never verified as a whole is shown only with damage.
+        """
         found: list[VerifiedLevel] = []
+        since = -1
         for level, (since_ms, damaged) in reversed(self.known(now_ms).items()):
-            if not found or since_ms > found[-1].since_ms:
+            if damaged if since_ms is None else since_ms > since:
                 found.append(VerifiedLevel(level, since_ms, damaged))
+                since = max(since, since_ms or -1)
         return found
 
     def next_part(self, parts: int, now_ms: int) -> int:

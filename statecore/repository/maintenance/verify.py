@@ -142,8 +142,8 @@ class VerificationReport:
         return worst_of(one.error.exit_code for one in self.damaged)
 
     @property
-    def known(self) -> dict[Level, tuple[int, int]]:
-        """Since when each level was verified, and the damage that was found; nothing if it was not recorded."""
+    def known(self) -> dict[Level, tuple[int | None, int]]:
+        """Since when each level was verified, and the damage that is known; nothing if it was not recorded."""
         return {} if self.record is None else self.record.known(self.began_ms)
 
     @property

@@ -403,6 +403,19 @@ def test_what_was_verified_when_is_shown_and_damage_is_an_alarm(
 
 
 @pytest.mark.usefixtures("ticking")
+def test_damage_of_a_part_is_an_alarm_before_all_of_the_level_was_verified(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0), published={"snapshot": "s1"}))
+    checked_ago(tmp_path, 10, 20, verified=(VerifiedLevel("bytes", None, 1),))
+    text = client("/", "viewer").text
+    assert 'role="alert"' in text
+    assert "Verified: bytes in part, 1 damaged." in text
+    (shown,) = client("/stores", "viewer").json()["applications"]
+    assert (shown["freshness"]["is_damaged"], shown["freshness"]["verified"][0]["since_ms"]) == (True, None)
+
+
+@pytest.mark.usefixtures("ticking")
 def test_a_failure_is_over_when_a_later_check_finds_nothing_new(client: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path, 1, failed(attempt(1, state_dir=""), error="Corrupted", code="record-corrupt"))
     assert 'role="alert"' in client("/", "viewer").text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from statecore.repository.maintenance.verification_record import (
     record_verified,
     verified_before,
 )
+from statecore.repository.maintenance.verify import Subset
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.snapshots import BOTH, Snapshots
@@ -53,15 +55,61 @@ def test_the_part_whose_verification_is_the_oldest_has_its_turn(verified: tuple[
 def test_a_level_is_verified_since_its_oldest_part() -> None:
     parts = (part(1, 2, 50, 1), part(2, 2, 70, 2), part(1, 3, 80), part(2, 3, 90))
     assert record(*parts).known(100) == {Level.BYTES: (50, 3)}
-    assert record(*parts, part(3, 3, 60)).known(100) == {Level.BYTES: (60, 0)}
-    assert record(*parts[1:]).known(100) == {}
+    assert record(*parts, part(3, 3, 75)).known(100) == {Level.BYTES: (75, 0)}
+    assert record(*parts[1:]).known(100) == {Level.BYTES: (None, 2)}
     assert record(*parts, part(1, 1, 2 * DAY_MS)).known(100) == {Level.BYTES: (50, 3)}, "of a wrong clock"
     assert record(part(1, 1, 7, level=Level.FILES)).known(100) == {Level.FILES: (7, 0)}
+
+
+@pytest.mark.parametrize(
+    ("verified", "damaged"),
+    [
+        ((part(3, 7, 10, 1),), 1),  # before the first division is complete
+        ((part(3, 7, 10, 1), part(2, 7, 20, 2)), 3),
+        ((*(part(one, 7, one) for one in range(1, 8)), part(1, 1, 8), part(1, 7, 9, 1)), 1),  # after a whole one
+        ((part(3, 7, 10, 1), part(1, 1, 20)), 0),  # cured
+        ((part(3, 7, 10, 1), part(1, 1, 5)), 1),
+        ((part(1, 1, 10, 1), part(3, 7, 20)), 1),  # the other parts may still have it
+        ((part(1, 1, 10, 1), part(3, 7, 20, 1)), 1),  # it is the same
+        ((part(1, 1, 10, 1), *(part(one, 2, 20) for one in (1, 2))), 0),
+        ((part(2, 6, 10, 1), part(2, 2, 20)), 0),  # 2 of 6 lies within 2 of 2, and within 2 of 3
+        ((part(2, 6, 10, 1), part(2, 3, 20)), 0),
+        ((part(2, 6, 10, 1), part(1, 2, 20)), 1),
+        ((part(2, 2, 10, 1), part(2, 6, 20), part(4, 6, 20)), 1),
+        ((part(2, 2, 10, 1), part(2, 6, 20), part(4, 6, 20), part(6, 6, 20)), 0),
+        ((part(1, 4, 10, 1), part(1, 6, 20), part(3, 6, 20), part(5, 6, 20)), 0),
+        ((part(1, 4, 10, 1), part(1, 6, 20), part(3, 6, 20), part(5, 6, 5)), 1),
+    ],
+)
+def test_damage_of_a_part_is_known_until_a_later_verification_covers_it(
+    verified: tuple[VerifiedPart, ...], damaged: int
+) -> None:
+    assert record(*verified).known(100)[Level.BYTES][1] == damaged
+    shown = {one.level: one.damaged for one in record(*verified).levels(100)}
+    assert shown.get("bytes", 0) == damaged
+
+
+def test_what_covers_a_part_has_all_its_blobs() -> None:
+    """By the blobs themselves: each is in one part of each division."""
+    blobs = [f"b{number}" for number in range(4_000)]
+    for parts, others in permutations((1, 2, 4, 6, 7), 2):
+        damaged = {one for one in blobs if Subset(1, parts).has(one)}
+        for last in range(1, others + 1):
+            damaged -= {one for one in damaged if Subset(last, others).has(one)}
+            read = (part(one, others, 20) for one in range(1, last + 1))
+            assert bool(record(part(1, parts, 10, 1), *read).damage(Level.BYTES, 100)) is bool(damaged), (parts, others)
 
 
 def test_a_lower_level_is_shown_only_if_it_was_verified_later() -> None:
     parts = [part(1, 1, at_ms, level=level) for level, at_ms in zip(Level, (90, 70, 70), strict=True)]
     assert [(one.level, one.since_ms) for one in record(*parts).levels(100)] == [("bytes", 70), ("documents", 90)]
+
+
+def test_a_level_of_which_a_part_was_never_verified_is_shown_with_damage_alone() -> None:
+    files = part(1, 1, 70, level=Level.FILES)
+    assert [(one.level, one.since_ms) for one in record(files, part(3, 7, 70)).levels(100)] == [("files", 70)]
+    shown = [(one.level, one.since_ms, one.damaged) for one in record(files, part(3, 7, 70, 1)).levels(100)]
+    assert shown == [("bytes", None, 1), ("files", 70, 0)]
 
 
 def test_it_is_updated_by_part(app_repository: ApplicationRepository, storage: Storage) -> None:
