@@ -376,6 +376,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "snapshot-before-exactly-once": (Invalid, "The snapshot is from before the application was exactly-once."),
     "snapshot-deleted": (Retryable, "The snapshot, or a file of it, was deleted from the repository during a read."),
     "snapshot-invalid": (Invalid, "The text is not the id of a snapshot."),
+    "snapshot-kept": (Invalid, "A snapshot that is to be forgotten by name is the newest, or pinned."),
     "snapshot-missing": (Invalid, "The application has snapshots, and none of the id that was given."),
     "snapshot-newer": (Fenced, "The newest snapshot has a greater offset of a store than the state directory."),
     "snapshot-not-found": (NotFound, "The application has no snapshot of that id."),

@@ -194,17 +194,38 @@ class ApplicationRepository:
         return self._command("repo", "snapshots")
 
     @property
+    def forget_command(self) -> str:
+        """The command that forgets a snapshot by name."""
+        return self._command("repo", "forget") + " --snapshot ID --apply"
+
+    @property
     def fallback_advice(self) -> str:
-        """What an operator can do about a snapshot that cannot be used."""
+        """What an operator can do about damaged files of a snapshot."""
         if self.repository.is_replica:
-            return (
-                f"Take it from the primary, {self.repository.descriptor.copy_of}, meanwhile. Delete the damaged blob "
-                f"here, and copy again, which puts what is missing: {self._copy_command}"
-            )
+            return self._replica_advice
+        return (
+            f"List the snapshots ({self.list_command}) and take one that is intact. Publish a new one (statecore "
+            "backup of an instance that has the data, or statecore restore --from none, with --repository). Older ones "
+            "that need a damaged file may stay damaged until the retention drops them, or until they are forgotten: "
+            f"{self.forget_command}. And check the object store."
+        )
+
+    @property
+    def document_advice(self) -> str:
+        """What an operator can do about a damaged manifest or task manifest of a snapshot."""
+        if self.repository.is_replica:
+            return self._replica_advice
         return (
             f"List the snapshots ({self.list_command}) and take an older one. Remove the damaged ones from the head "
             f"({self.repair_command} --apply); if none is intact, publish a new one then (statecore restore --from "
             "none, or statecore backup, with --repository). And check the object store."
+        )
+
+    @property
+    def _replica_advice(self) -> str:
+        return (
+            f"Take it from the primary, {self.repository.descriptor.copy_of}, meanwhile. Delete the damaged blob "
+            f"here, and copy again, which puts what is missing: {self._copy_command}"
         )
 
     def _command(self, *words: str) -> str:
@@ -234,14 +255,13 @@ class ApplicationRepository:
 
     def manifest(self, entry: SnapshotEntry) -> Document[Manifest]:
         """The manifest of a published snapshot."""
-        name = self.names.manifest(entry.snapshot)
+        name, what = self.names.manifest(entry.snapshot), f"The manifest of snapshot {entry.snapshot}"
         try:
             content = self.blobs.get(name)
         except NotFound as error:
-            raise self._missing(f"The manifest of snapshot {entry.snapshot}", name, snapshot=entry.snapshot) from error
-        what = f"The manifest of snapshot {entry.snapshot}"
+            raise self._missing(what, name, self.document_advice, snapshot=entry.snapshot) from error
         where = {"snapshot": entry.snapshot, "repository": self.url, "blob": name}
-        found = MANIFEST.read(verified_content(content, entry.sha256, what, self.fallback_advice, **where))
+        found = MANIFEST.read(verified_content(content, entry.sha256, what, self.document_advice, **where))
         found.value.needs.check_readable(what)
         self.check_own(found.value)
         return found
@@ -253,7 +273,7 @@ class ApplicationRepository:
                 f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
                 f"repository {manifest.repository_id}, and this is {self.repository.descriptor.id}.",
                 code="manifest-foreign",
-                action="It was copied here. " + self.fallback_advice,
+                action="It was copied here. " + self.document_advice,
                 snapshot=manifest.snapshot,
                 application_id=self.application_id,
                 repository_id=self.repository.descriptor.id,
@@ -274,10 +294,10 @@ class ApplicationRepository:
                 document = content[at : at + reference.extent.bytes]
                 what = f"The task manifest of {reference.task}"
                 where: dict[str, Any] = {"task": reference.task, "repository": self.url, "blob": reference.extent.blob}
-                document = verified_content(document, reference.sha256, what, self.fallback_advice, **where)
-                read = TASK_MANIFEST.read(decompress(document, what, self.fallback_advice, **where))
+                document = verified_content(document, reference.sha256, what, self.document_advice, **where)
+                read = TASK_MANIFEST.read(decompress(document, what, self.document_advice, **where))
                 check_names(read.value, self.names.root)
-                check_structure(read.value, self.fallback_advice)
+                check_structure(read.value, self.document_advice)
                 task_manifest = read.value.as_of(reference.read_at_ms, reference.delete_retention_ms)
                 found[reference.task] = ReadTaskManifest(task_manifest, read.raw, document)
         return found
@@ -287,7 +307,8 @@ class ApplicationRepository:
         low = min(reference.extent.start for reference in references)
         high = max(reference.extent.start + reference.extent.bytes for reference in references)
         extent = Extent(references[0].extent.blob, low, high - low)
-        return low, self.read(extent, f"The task manifest of {references[0].task}", task=references[0].task)
+        what, task = f"The task manifest of {references[0].task}", references[0].task
+        return low, self.read(extent, what, action=self.document_advice, task=task)
 
     @contextmanager
     def read_to_publish(self) -> Iterator[None]:
@@ -302,18 +323,18 @@ class ApplicationRepository:
                 goes_on=True,
             ) from error
 
-    def read(self, extent: Extent, what: str, **context: Any) -> bytes:
-        """Read the bytes of an extent, without verifying them."""
+    def read(self, extent: Extent, what: str, *, action: str | None = None, **context: Any) -> bytes:
+        """Read the bytes of an extent, without verifying them; ``action`` is for one that is no file."""
         try:
             return self.blobs.get(extent.blob, extent.start, extent.start + extent.bytes)
         except NotFound as error:
-            raise self._missing(what, extent.blob, **context) from error
+            raise self._missing(what, extent.blob, action or self.fallback_advice, **context) from error
 
-    def _missing(self, what: str, blob: str, **context: Any) -> Corrupted:
+    def _missing(self, what: str, blob: str, action: str, **context: Any) -> Corrupted:
         return Corrupted(
             f"{what} is missing: {self.url} has no blob {blob}.",
             code="blob-missing",
-            action=self.fallback_advice,
+            action=action,
             **context,
             repository=self.url,
             blob=blob,

@@ -1,4 +1,7 @@
-"""``statecore repo forget``: leave snapshots out of the head, by a retention; ``repo prune`` deletes what they held."""
+"""``statecore repo forget``: leave snapshots out of the head, by a retention or by name.
+
+``repo prune`` deletes what they held.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-within", type=duration, metavar="TIME", help="keep all that are at most so much older than the newest"
     )
+    parser.add_argument(
+        "--snapshot",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="forget this snapshot, and no other (repeatable): a damaged one; not the newest, and none that is pinned",
+    )
     parser.add_argument("--apply", action="store_true", help="forget; without it the plan is shown")
 
 
@@ -48,11 +58,19 @@ def duration(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from statecore.errors import options_conflict
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.maintenance.forget import forget, plan_forget
 
+    keep = _retention(arguments)
+    if keep is not None and arguments.snapshot:
+        raise options_conflict(
+            "--snapshot forgets snapshots by name, and --keep-* by a retention.",
+            "Give one of both; forget twice for both.",
+            ["snapshot", "keep"],
+        )
     application = ApplicationRepository.open(arguments.repository, arguments.application_id)
-    plan = (forget if arguments.apply else plan_forget)(application, _retention(arguments))
+    plan = (forget if arguments.apply else plan_forget)(application, keep, arguments.snapshot)
     output.document(
         {
             "version": DOCUMENT_VERSION,

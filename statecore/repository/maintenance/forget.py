@@ -1,14 +1,15 @@
-"""Forgets snapshots: one swap of the head without those that a retention does not keep."""
+"""Forgets snapshots: one swap of the head without those that a retention does not keep, or without named ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
+from statecore.repository.listing import entry_of
 from statecore.repository.maintenance.retention_record import read_retention, record_retention
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import KeptSnapshot, judged_entries
@@ -32,21 +33,31 @@ class ForgetPlan(NamedTuple):
         return [one for one in self.snapshots if not one.reasons]
 
 
-def plan_forget(app_repository: ApplicationRepository, keep: Retention | None = None) -> ForgetPlan:
-    """What a retention, by default the head's own, keeps. Nothing is changed."""
+def plan_forget(
+    app_repository: ApplicationRepository, keep: Retention | None = None, snapshots: Collection[str] = ()
+) -> ForgetPlan:
+    """What a retention, by default the head's own, keeps; or all but the named snapshots. Nothing is changed."""
     app_repository.repository.check_primary()
-    return _plan(app_repository.head(), keep)
+    head = app_repository.head()
+    return _plan(head, keep, {entry_of(app_repository, head, one).snapshot for one in snapshots})
 
 
-def forget(app_repository: ApplicationRepository, keep: Retention | None = None) -> ForgetPlan:
-    """Forget what a retention, by default the head's own, does not keep; it becomes the head's own."""
+def forget(
+    app_repository: ApplicationRepository, keep: Retention | None = None, snapshots: Collection[str] = ()
+) -> ForgetPlan:
+    """Forget what a retention, by default the head's own, does not keep; it becomes the head's own.
+
+    With ``snapshots`` these are forgotten and no others. Raises ``Invalid`` if one is the newest, or pinned.
+    """
     app_repository.repository.check_primary()
     read_retention(app_repository)  # refuses one of a newer release before anything is changed
-    plan = _plan(app_repository.head(), keep)
+    head = app_repository.head()
+    named = {entry_of(app_repository, head, one).snapshot for one in snapshots}
+    plan = _plan(head, keep, named)
 
     def change(head: Head) -> Head:
         nonlocal plan
-        plan = _plan(head, keep)
+        plan = _plan(head, keep, named)
         if not plan.is_changed:
             return head
         check_descriptor_unchanged(app_repository.repository)
@@ -58,7 +69,9 @@ def forget(app_repository: ApplicationRepository, keep: Retention | None = None)
     return plan
 
 
-def _plan(head: Head, keep: Retention | None) -> ForgetPlan:
+def _plan(head: Head, keep: Retention | None, named: Collection[str]) -> ForgetPlan:
+    if named:
+        return _without(head, named)
     keep = head.keep if keep is None else keep
     if keep.keeps_nothing:
         raise Invalid(
@@ -67,5 +80,26 @@ def _plan(head: Head, keep: Retention | None) -> ForgetPlan:
             action="Keep at least the newest snapshot: --keep-last 1.",
             application_id=head.application_id,
         )
-    snapshots = judged_entries(head.snapshots, keep)
-    return ForgetPlan(keep, snapshots, keep != head.keep or any(not one.reasons for one in snapshots))
+    judged = judged_entries(head.snapshots, keep)
+    return ForgetPlan(keep, judged, keep != head.keep or any(not one.reasons for one in judged))
+
+
+def _without(head: Head, named: Collection[str]) -> ForgetPlan:
+    """Forget these alone: what the retention would drop, too, stays until the next snapshot is published."""
+    for entry in head.snapshots:
+        if entry.snapshot in named and (entry.pinned or entry == head.newest):
+            raise Invalid(
+                f"The snapshot {entry.snapshot} of {head.application_id} is "
+                f"{'pinned' if entry.pinned else 'the newest'}.",
+                code="snapshot-kept",
+                action="Unpin it first (statecore repo unpin)."
+                if entry.pinned
+                else "Publish another one first: instances start from the newest.",
+                application_id=head.application_id,
+                snapshot=entry.snapshot,
+            )
+    kept = [
+        KeptSnapshot(one.entry, () if one.entry.snapshot in named else one.reasons or ("not named",))
+        for one in judged_entries(head.snapshots, head.keep)
+    ]
+    return ForgetPlan(head.keep, kept, any(not one.reasons for one in kept))

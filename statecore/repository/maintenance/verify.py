@@ -376,6 +376,10 @@ class Verifier:
 
     def _file_error(self, place: _Place, *, is_newest: bool) -> Corrupted:
         segment = "" if place.segment is None else f", segment {place.segment},"
+        stay = (
+            "may stay damaged until the retention drops them, or until they are forgotten: "
+            f"{self._app_repository.forget_command}."
+        )
         wrong = {"blob-missing": "is missing", "blob-truncated": "is too short"}.get(place.code, "is damaged")
         return Corrupted(
             f"The blob {place.blob}, which store {place.store} of task {place.task}{segment} needs, {wrong}.",
@@ -384,11 +388,12 @@ class Verifier:
             if self._app_repository.repository.is_replica
             else (
                 f"Publish task {place.task} again: statecore backup with --repository {self._app_repository.url} on an "
-                "instance that has it, or statecore restore --from none of the whole application. And check the object "
-                "store."
+                "instance that has it, or statecore restore --from none of the whole application. Older snapshots that "
+                f"need it {stay} And check the object store."
             )
             if is_newest
-            else "The newest snapshot does not need it, so instances can start. Check the object store.",
+            else f"The newest snapshot does not need it, so instances can start. The older ones {stay} Check the "
+            "object store.",
             blob=place.blob,
             task=place.task,
             store=place.store,

@@ -152,7 +152,7 @@ def test_what_contradicts_itself_is_corrupted_where_it_is_read(
     storage.put("document", document)
     with pytest.raises(Corrupted, match=why) as caught:
         app_repository.task_manifests([replace(reference, extent=replace(reference.extent, blob="document"))])
-    assert caught.value.action == app_repository.fallback_advice
+    assert caught.value.action == app_repository.document_advice
     assert caught.value.context["task"] == "0_0"
 
 

@@ -185,3 +185,21 @@ def test_a_retention_of_nothing_is_refused(tmp_path: Path, capfd: pytest.Capture
     of_orders = ("--repository", url, "--application-id", "orders")
     assert main(["repo", "forget", *of_orders, "--keep-last", "0", "--apply", "--json"]) == 13
     assert json.loads(capfd.readouterr().out)["code"] == "retention-empty"
+
+
+def test_a_snapshot_is_forgotten_by_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    url = (tmp_path / "repository").as_uri()
+    orders = Publishing(url, tmp_path)
+    for end in (10, 20, 30):
+        orders.publish(end)
+    newest, second, oldest = (one.snapshot for one in orders.app_repository.head().snapshots)
+    of_orders = ("--repository", url, "--application-id", "orders")
+    done = run(capfd, "repo", "forget", *of_orders, "--snapshot", second, "--apply")
+    assert [one["snapshot"]["snapshot"] for one in done["snapshots"] if not one["kept_for"]] == [second]
+    assert [one.snapshot for one in orders.app_repository.head().snapshots] == [newest, oldest]
+    for words, code, exit_code in (
+        (("--snapshot", newest), "snapshot-kept", 13),
+        (("--snapshot", oldest, "--keep-last", "1"), "options-conflict", 2),
+    ):
+        assert main(["repo", "forget", *of_orders, *words, "--apply", "--json"]) == exit_code
+        assert json.loads(capfd.readouterr().out)["code"] == code

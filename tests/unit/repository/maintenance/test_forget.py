@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.repository.head import Retention
 from statecore.repository.maintenance.forget import forget, plan_forget
 from statecore.repository.maintenance.pins import pin
+from statecore.repository.maintenance.reverted_head import check_not_reverted
 from tests.harness.raising import raises
 from tests.unit.repository.snapshots import Snapshots
 
@@ -76,3 +77,47 @@ def test_who_publishes_at_the_same_time_loses_nothing(orders: Snapshots, five: l
     forget(orders.app_repository, TWO)
     assert named(orders)[1:] == five[:1]
     assert orders.requests[0] == "between"
+
+
+def test_snapshots_are_forgotten_by_name_and_no_others(orders: Snapshots, five: list[str]) -> None:
+    planned = plan_forget(orders.app_repository, snapshots=[five[1], five[3]])
+    assert [one.entry.snapshot for one in planned.forgotten] == [five[1], five[3]]
+    assert named(orders) == five, "a plan changes nothing"
+    before = orders.app_repository.head()
+    forget(orders.app_repository, snapshots=[five[1], five[3]])
+    after = orders.app_repository.head()
+    assert named(orders) == [five[0], five[2], five[4]]
+    assert (after.generation, after.keep) == (before.generation + 1, before.keep)
+    orders.publish("later", {"0_0": {"left": 300}})
+    assert named(orders)[1:] == [five[0], five[2], five[4]]
+    orders.fetched()
+    check_not_reverted(orders.app_repository, orders.app_repository.head())
+
+
+@pytest.mark.parametrize(
+    ("which", "code"), [(0, "snapshot-kept"), (3, "snapshot-kept"), (None, "snapshot-not-found")], ids=str
+)
+def test_by_name_the_newest_a_pinned_and_an_unknown_one_are_refused(
+    orders: Snapshots, five: list[str], which: int | None, code: str
+) -> None:
+    pin(orders.app_repository, five[3])
+    snapshot = "20200101T000000Z-00000000" if which is None else five[which]
+    for apply in (plan_forget, forget):
+        with pytest.raises(StatecoreError) as caught:
+            apply(orders.app_repository, snapshots=[five[2], snapshot])
+        assert caught.value.code == code
+    assert named(orders) == five
+
+
+def test_one_that_is_pinned_meanwhile_is_not_forgotten(orders: Snapshots, five: list[str]) -> None:
+    swap, storage = orders.storage.swap, orders.storage
+
+    def after_another(*all_: object) -> str | None:
+        storage.swap = swap  # type: ignore[method-assign]
+        pin(orders.app_repository, five[2])
+        return swap(*all_)  # type: ignore[arg-type]
+
+    storage.swap = after_another  # type: ignore[method-assign]
+    with raises(Invalid, "snapshot-kept"):
+        forget(orders.app_repository, snapshots=[five[2]])
+    assert named(orders) == five

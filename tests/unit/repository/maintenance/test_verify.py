@@ -171,6 +171,9 @@ def test_damage_names_who_needs_it_and_what_heals_it(world: World) -> None:
     assert "--from none" in first.error.action
     assert (second.snapshots, second.blob) == ((world.old,), extent.blob)
     assert "backup" not in second.error.action
+    for one in (first, second):
+        assert f"{world.application.forget_command}." in one.error.action
+        assert "repair-head" not in one.error.action, "it removes no snapshot of a damaged file"
     assert [len(group.damaged) for group in world.verify(Level.FILES).groups] == [1, 1]
     world.orders.publish(20, [0], drops_other_tasks=False)
     report = world.verify(Level.FILES)
