@@ -27,6 +27,7 @@ from statecore.airflow.reports import record_failure
 from statecore.airflow.requests import is_inline
 from statecore.filesystem import read_regular
 from statecore.jobs.attempt import Attempt
+from statecore.jobs.history.report_head import ReportError, read_head, read_report
 from statecore.jobs.history.report_index import INDEX, directory_name
 
 FILE = "refused.json"
@@ -48,9 +49,22 @@ _NO_DIRECTORIES = frozenset({".", "..", INDEX})
 def record(
     directory: Path, name: str, request_id: str, error: Mapping[str, Any], *, dag: str = "", state_dir: str = ""
 ) -> None:
-    """Write the failure report of an application, in place of an earlier one, unless it has no id to show."""
+    """Write the failure report of an application, in place of an earlier one, unless it has no id to show.
+
+    It keeps since when there is such a report.
+    """
     if _is_shown(name):
-        record_failure(_file(directory, name, dag), Attempt.begin(name, state_dir, request_id), error)
+        file, attempt = _file(directory, name, dag), Attempt.begin(name, state_dir, request_id)
+        record_failure(file, attempt, {**error, "failing_since": _failing_since(file) or attempt.started})
+
+
+def _failing_since(file: Path) -> str:
+    """When the first failure was of which a report tells; empty without one."""
+    try:
+        earlier = read_head(read_report(file))
+    except ReportError:
+        return ""
+    return earlier.failing_since or earlier.when
 
 
 def delete(directory: Path, names: Collection[str], *, dag: str = "") -> None:

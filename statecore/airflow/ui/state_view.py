@@ -1,4 +1,4 @@
-"""Filters and pages of the page *State stores*: applications with their instances, and reports, newest first.
+"""Filters and pages of the page *State stores*: applications, those with an alarm first, and reports, newest first.
 
 An instance is one application on one host below one state directory (``statecore.jobs.attempt.Instance``). A run may
 restore some stores or partitions only, so the latest report of a store partition may be older than that of its
@@ -8,7 +8,7 @@ instance. Nothing here reads Airflow's database.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -33,7 +33,7 @@ class Filter:
 
     Attributes:
         text: part of the application id, the host or the state directory; empty for all.
-        outcome: outcome of the latest attempt; ``None`` for any.
+        outcome: outcome of the latest attempt; ``None`` for any. ``failed`` also selects what is red.
     """
 
     text: str = ""
@@ -43,8 +43,10 @@ class Filter:
     def is_empty(self) -> bool:
         return not self.text and self.outcome is None
 
-    def selects(self, one: InstanceReports) -> bool:
+    def selects(self, one: InstanceReports, is_red: Callable[[InstanceReports], bool]) -> bool:
         named = not self.text or any(self.text.lower() in part.lower() for part in one.instance)
+        if self.outcome is ReportOutcome.FAILED and named and is_red(one):
+            return True
         return named and (self.outcome is None or one.last.outcome is self.outcome)
 
 
@@ -53,7 +55,7 @@ class ApplicationPage:
     """A page of applications.
 
     Attributes:
-        applications: the selected instances by application, last written first.
+        applications: the selected instances by application, those with an alarm first, then by name.
         number: the page, from 1.
     """
 
@@ -88,24 +90,29 @@ class ReportPage:
 
 
 def application_page(
-    index: ReportIndex, selected: Filter | None = None, number: int = 1, size: int = APPLICATIONS_A_PAGE
+    index: ReportIndex,
+    selected: Filter | None = None,
+    number: int = 1,
+    size: int = APPLICATIONS_A_PAGE,
+    *,
+    is_red: Callable[[InstanceReports], bool] = lambda one: one.last.outcome is ReportOutcome.FAILED,
 ) -> ApplicationPage:
-    """A page of applications; without a filter only the reports of the applications on it are read."""
-    names = index.names()
-    if selected is None or selected.is_empty:
-        pages = max(1, -(-len(names) // size))
-        number = min(max(number, 1), pages)
-        found = [index.application(name) for name in names[(number - 1) * size : number * size]]
-        return ApplicationPage(tuple(found), number, pages, len(names))
-    filtered = [_only(index.application(name), selected) for name in names]
-    filtered = [one for one in filtered if one.instances]
-    pages = max(1, -(-len(filtered) // size))
+    """A page of applications."""
+    found = [index.application(name) for name in index.names()]
+    if selected is not None and not selected.is_empty:
+        found = [one for one in (_only(one, selected, is_red) for one in found) if one.instances]
+    red = {one.name for one in found if any(map(is_red, one.instances))}
+    found.sort(key=lambda one: (one.name not in red, one.name))
+    pages = max(1, -(-len(found) // size))
     number = min(max(number, 1), pages)
-    return ApplicationPage(tuple(filtered[(number - 1) * size : number * size]), number, pages, len(filtered))
+    return ApplicationPage(tuple(found[(number - 1) * size : number * size]), number, pages, len(found))
 
 
-def _only(application: ApplicationReports, selected: Filter) -> ApplicationReports:
-    return ApplicationReports(application.name, tuple(filter(selected.selects, application.instances)), ())
+def _only(
+    application: ApplicationReports, selected: Filter, is_red: Callable[[InstanceReports], bool]
+) -> ApplicationReports:
+    instances = (one for one in application.instances if selected.selects(one, is_red))
+    return ApplicationReports(application.name, tuple(instances), ())
 
 
 def instance_page(index: ReportIndex, instance: Instance, name: str, number: int = 1) -> InstancePage | None:
@@ -162,7 +169,8 @@ def _successes(index: ReportIndex, application_id: str, repository: str) -> Iter
             yield from (head for head in one.attempts if head.succeeded and head.repository == repository)
 
 
-_REQUEST = re.compile(r"(?P<dag>[^/]+)/(?P<run>.+)/(?P<task>[^/]+)/(?P<index>-?\d+)")
+# A checkpoint that compacts and then rebuilds stores has a request of its own for that.
+_REQUEST = re.compile(r"(?P<dag>[^/]+)/(?P<run>.+)/(?P<task>[^/]+)/(?P<index>-?\d+)(?:-rebuilt)?")
 
 
 @dataclass(frozen=True)

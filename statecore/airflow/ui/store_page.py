@@ -1,10 +1,10 @@
 """The page *State stores*: each application's stores, and the attempts to restore or publish them.
 
-It is written for a person on call: the last written application comes first, failures and unfinished attempts come
-before older successes, and every run links to its task in Airflow.
+It is written for a person on call: applications with an alarm come first, then by name; failures and unfinished
+attempts come before older successes, and every run links to its task in Airflow.
 
 ==================  ==================================================================================
-``/``               applications, last written first; each instance with its stores
+``/``               applications, those with an alarm first; each instance with its stores
 ``/instance``       one instance: its store partitions, and every attempt
 ``/stores``         as ``/``, as JSON
 ``/reports``        heads of all reports, newest first, as JSON
@@ -27,6 +27,7 @@ from statecore.airflow.settings import Settings
 from statecore.airflow.ui.directory_changes import last_changes
 from statecore.airflow.ui.freshness import Freshness, read_checks
 from statecore.airflow.ui.pages import protected_app, render
+from statecore.airflow.ui.standing import Standing
 from statecore.airflow.ui.state_view import (
     Filter,
     application_page,
@@ -54,7 +55,8 @@ _State = Annotated[str, Query(pattern="^(restored|published|unchanged|failed|beg
 @app.get("/stores")
 def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, Any]:
     """A page of applications with their instances, as JSON."""
-    shown, found = application_page(_index(), _filter(q, state), page), _freshness()
+    standing = _standing()
+    shown = application_page(_index(), _filter(q, state), page, is_red=_is_red(standing))
     return {
         "version": DOCUMENT_VERSION,
         "page": shown.number,
@@ -64,7 +66,7 @@ def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, An
             {
                 "name": one.name,
                 "unreadable": one.unreadable,
-                "freshness": next(filter(None, (found(own.instance) for own in one.instances)), None),
+                "freshness": next(filter(None, (standing(own).fresh for own in one.instances)), None),
                 "instances": [_instance_document(instance) for instance in one.instances],
             }
             for one in shown.applications
@@ -84,10 +86,10 @@ def reports(
 @app.get("/", response_class=HTMLResponse)
 def page(q: _Text = "", state: _State = "", page: _Number = 1) -> HTMLResponse:
     """A page of applications, as HTML."""
-    selected = _filter(q, state)
-    shown = application_page(_index(), selected, page)
+    selected, standing = _filter(q, state), _standing()
+    shown = application_page(_index(), selected, page, is_red=_is_red(standing))
     changes = last_changes(_index().directory) if selected.is_empty and shown.number == 1 else []
-    return render("stores.html", filter=selected, page=shown, freshness=_freshness(), changes=changes)
+    return render("stores.html", filter=selected, page=shown, standing=standing, changes=changes)
 
 
 @app.get("/instance", response_class=HTMLResponse)
@@ -100,7 +102,7 @@ def instance(
     changes = last_changes(_index().directory, selected) if application else []
     status = 200 if found else 404
     return render(
-        "instance.html", status, name=name, instance=selected, page=found, freshness=_freshness(), changes=changes
+        "instance.html", status, name=name, instance=selected, page=found, standing=_standing(), changes=changes
     )
 
 
@@ -111,6 +113,16 @@ def _index_of(directory: Path) -> ReportIndex:
 
 def _index() -> ReportIndex:
     return _index_of(Settings.from_environment().reports)
+
+
+def _standing() -> Callable[[InstanceReports], Standing]:
+    """How instances stand, by the clock of now."""
+    freshness = _freshness()
+    return lambda reports: Standing(reports, freshness(reports.instance))
+
+
+def _is_red(standing: Callable[[InstanceReports], Standing]) -> Callable[[InstanceReports], bool]:
+    return lambda reports: standing(reports).is_red
 
 
 def _freshness() -> Callable[[Instance], dict[str, Any] | None]:

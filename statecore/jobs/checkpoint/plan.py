@@ -76,7 +76,7 @@ def rebuilt_notes(stores: Collection[Key], newest: str) -> tuple[str, ...]:
     if not stores:
         return ()
     if not newest:
-        return ("There is no snapshot yet: whole changelogs are read.",)
+        return ("There was no snapshot when it began: whole changelogs are read.",)
     named = ", ".join(f"{store} of task {task}" for task, store in sorted(stores)[:10])
     more = f" and {len(stores) - 10} more" if len(stores) > 10 else ""
     return (f"No snapshot can be advanced for {named}{more}: whole changelogs are read.",)

@@ -49,6 +49,7 @@ class ReportHead:
         read_at_ms: a time at which it had all records, in ms since the epoch; ``None`` where unknown.
         unchanged: id of the newest snapshot, of which ``read_at_ms`` is then, if a checkpoint found nothing new.
         error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` if it had reached one.
+        failing_since: of a failure that was reported again and again in the same file: when it was first.
     """
 
     attempt: Attempt
@@ -68,6 +69,7 @@ class ReportHead:
     read_at_ms: int | None = None
     unchanged: str = ""
     error: Mapping[str, str] = field(default_factory=dict)
+    failing_since: str = ""
 
     @property
     def succeeded(self) -> bool:
@@ -149,7 +151,11 @@ def read_head(document: Mapping[str, Any]) -> ReportHead:
         if "error" in document:
             error = {name: str(document.get(name) or "") for name in ("error", "code", "what", "action", "phase")}
             return ReportHead(
-                attempt, ReportOutcome.FAILED, finished, error={k: text for k, text in error.items() if text}
+                attempt,
+                ReportOutcome.FAILED,
+                finished,
+                error={k: text for k, text in error.items() if text},
+                failing_since=str(document.get("failing_since") or ""),
             )
         if _is_plan(document):
             return ReportHead(attempt, ReportOutcome.PLANNED, finished)

@@ -16,7 +16,7 @@ import pytest
 
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.airflow.ui.freshness import Freshness, record_checks
-from statecore.errors import NotFound
+from statecore.errors import NotFound, Retryable
 from statecore.jobs.attempt import utc
 from statecore.jobs.history.report_index import INDEX
 from statecore.repository.maintenance.verification_record import VerifiedLevel
@@ -343,6 +343,96 @@ def test_damage_stays_an_alarm_although_a_later_check_finds_nothing_new(
     tried = replace(attempt(2, ""), request_id=f"{dag}/scheduled__2/verify/0")
     write(tmp_path, 2, failed(tried, error="Corrupted", code="blob-missing"))
     assert ('role="alert"' in client("/", "viewer").text) == is_alarm
+
+
+@pytest.mark.usefixtures("ticking")
+def test_a_verification_that_failed_stays_an_alarm_whatever_checkpoints_do(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    checked_ago(tmp_path, 1, 1)
+    tried = replace(attempt(2, ""), request_id="verify_snapshots/scheduled__2/verify/0")
+    write(tmp_path, 2, failed(tried, error="Corrupted", code="blob-damaged"))
+    made = done(attempt(3, state_dir=""), entry("by-id", 0), repository="file:///r", published={"snapshot": "s1"})
+    write(tmp_path, 3, made)
+    text = client("/", "viewer").text
+    assert "<strong>The verification failed</strong>" in text
+    assert "Corrupted (blob-damaged): " in text
+    assert "The latest attempt failed" not in text
+    assert text.count('role="alert"') == 1
+    write(tmp_path, 4, failed(attempt(4, state_dir=""), error="Retryable", code="broker-unreachable"))
+    checked_ago(tmp_path, 1, 300)
+    text = client("/", "viewer").text
+    assert "The verification failed" in text
+    assert "Retryable (broker-unreachable): " in text
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize("is_explained", [True, False])
+def test_where_a_failure_is_newer_than_the_last_check_the_page_points_to_it(
+    client: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_explained: bool
+) -> None:
+    checked_ago(tmp_path, 240, 240)
+    error = Retryable("No broker answered.", code="broker-unreachable", action="Check it.").to_json()
+    refusals.record(tmp_path, "orders", "checkpoint_stores/scheduled__1/checkpoint/0", error)
+    if not is_explained:  # a check came after the failure, and then none
+        checked_ago(tmp_path, -60, 240)
+        now = time.time()
+        monkeypatch.setattr("statecore.airflow.ui.store_page.time.time", lambda: now + 600)
+    text = client("/", "viewer").text
+    assert "Not checked since" in text
+    assert ("The failure below says why, and what to do: Retryable (broker-unreachable)." in text) is is_explained
+    assert ("Check whether the Dag is paused" in text) is not is_explained
+
+
+def test_since_when_it_has_failed_is_shown_beside_the_latest_failure(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    write(tmp_path, 1, failed(attempt(1)))
+    write(tmp_path, 2, done(attempt(2), entry("by-id", 0)))
+    write(tmp_path, 63, failed(attempt(63), error="Retryable", code="broker-unreachable"))
+    assert "it has failed since" not in client("/", "viewer").text
+    write(tmp_path, 200, failed(attempt(200), error="Retryable", code="broker-unreachable"))
+    text = client("/", "viewer").text
+    since = text[text.index("it has failed since") :]
+    assert since.index(attempt(63).started[:19]) < 80
+
+
+def test_a_failure_that_is_reported_again_and_again_keeps_when_it_was_first(
+    client: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = Retryable("No broker answered.", code="broker-unreachable", action="Check it.").to_json()
+    request = "checkpoint_stores/scheduled__1/checkpoint/0"
+    for at in (1_700_000_000, 1_700_000_060, 1_700_000_120):
+        monkeypatch.setattr("statecore.jobs.attempt.utc_now", lambda at=at: utc(at))
+        refusals.record(tmp_path, "orders", request, error)
+    (head,) = client("/reports", "viewer").json()["reports"]
+    assert (head["failing_since"], head["finished"]) == (utc(1_700_000_000), utc(1_700_000_120))
+    assert "it has failed since <time" in client("/", "viewer").text
+    refusals.delete(tmp_path, ["orders"])
+    refusals.record(tmp_path, "orders", request, error)
+    (head,) = client("/reports", "viewer").json()["reports"]
+    assert head["failing_since"] == utc(1_700_000_120)
+
+
+@pytest.mark.usefixtures("ticking")
+def test_a_late_and_a_damaged_application_come_first_and_are_found_with_the_failed_ones(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    names = ("a-fine", "b-late", "c-damaged", "d-failed")
+    for number, name in enumerate(names):
+        tried = attempt(number, state_dir="", application=name)
+        write(tmp_path, number, failed(tried) if name == "d-failed" else done(tried, entry("by-id", 0)), name)
+    write(tmp_path, 3, failed(attempt(3, "", application="d-failed"), error="Corrupted"), "d-failed")
+    now_ms = int(time.time() * 1000)
+    fine = Freshness(now_ms, 60_000, now_ms)
+    damaged = replace(fine, verified=(VerifiedLevel("files", now_ms, 1),))
+    record_checks(tmp_path, {"a-fine": fine, "b-late": replace(fine, current_ms=0), "c-damaged": damaged})
+
+    def shown(path: str) -> list[str]:
+        return [one["name"] for one in client(path, "viewer").json()["applications"]]
+
+    assert shown("/stores") == ["b-late", "c-damaged", "d-failed", "a-fine"]
+    assert shown("/stores?state=failed") == ["b-late", "c-damaged", "d-failed"]
 
 
 @pytest.mark.usefixtures("ticking")

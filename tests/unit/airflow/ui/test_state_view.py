@@ -6,7 +6,7 @@ import pytest
 
 from statecore.airflow.ui.state_view import Filter, Run, application_page, report_page, run_of
 from statecore.jobs.history.report_head import ReportOutcome
-from statecore.jobs.history.report_index import ApplicationReports, ReportIndex
+from statecore.jobs.history.report_index import ReportIndex
 from tests.unit.jobs.reports import attempt, done, entry, failed, write
 
 
@@ -21,30 +21,22 @@ def index(tmp_path: Path) -> ReportIndex:
     return ReportIndex(tmp_path)
 
 
-def test_a_page_holds_the_applications_that_were_written_to_last(index: ReportIndex) -> None:
+def test_applications_with_an_alarm_come_first_then_by_name(index: ReportIndex) -> None:
     first = application_page(index, size=10)
-    assert [one.name for one in first.applications][:2] == ["app-24", "app-23"]
-    assert (len(first.applications), first.number, first.pages, first.total) == (10, 1, 3, 25)
+    assert [one.name for one in first.applications] == ["app-07", *(f"app-{n:02d}" for n in range(10) if n != 7)]
+    assert (first.number, first.pages, first.total) == (1, 3, 25)
     last = application_page(index, number=99, size=10)
-    assert ([one.name for one in last.applications][-1], last.number) == ("app-00", 3)
+    assert ([one.name for one in last.applications][-1], last.number) == ("app-24", 3)
+    red = application_page(index, is_red=lambda one: one.instance.host == "node-12")
+    assert [one.name for one in red.applications][:2] == ["app-12", "app-00"]
 
 
-class NotingIndex(ReportIndex):
-    """Notes of which applications it was asked for the reports."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.read: list[str] = []
-
-    def application(self, name: str) -> ApplicationReports:
-        self.read.append(name)
-        return super().application(name)
-
-
-def test_a_page_reads_no_report_but_those_of_the_applications_on_it(index: ReportIndex) -> None:
-    noting = NotingIndex(index.directory)
-    application_page(noting, number=2, size=10)
-    assert noting.read == [f"app-{number:02d}" for number in range(14, 4, -1)]
+def test_what_failed_includes_what_is_red_for_another_reason(index: ReportIndex) -> None:
+    failed_last = Filter(outcome=ReportOutcome.FAILED)
+    found = application_page(index, failed_last, is_red=lambda one: one.instance.host == "node-12")
+    assert [one.name for one in found.applications] == ["app-12", "app-07"]
+    both = Filter("app-07", ReportOutcome.FAILED)
+    assert len(application_page(index, both, is_red=lambda _: True).applications) == 1
 
 
 @pytest.mark.parametrize(
@@ -52,7 +44,7 @@ def test_a_page_reads_no_report_but_those_of_the_applications_on_it(index: Repor
     [
         (Filter("APP-03"), ["app-03"]),
         (Filter("node-12"), ["app-12"]),
-        (Filter("state/1"), [f"app-{number:02d}" for number in range(23, 0, -2)]),
+        (Filter("state/1"), ["app-07", *(f"app-{number:02d}" for number in range(1, 24, 2) if number != 7)]),
         (Filter(outcome=ReportOutcome.FAILED), ["app-07"]),
         (Filter("app-08", ReportOutcome.FAILED), []),
     ],
@@ -83,6 +75,7 @@ def test_a_request_of_the_operator_names_its_run() -> None:
     assert (
         run.path == "/dags/restore_stores/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00/tasks/group.restore/mapped/3"
     )
+    assert run_of("checkpoint_stores/r/checkpoint/0-rebuilt") == Run("checkpoint_stores", "r", "checkpoint", 0)
     assert run_of("d/r/t/-1") == Run("d", "r", "t", -1)
     assert not Run("d", "r", "t", -1).path.endswith("1")
     assert run_of("0f9a") is None

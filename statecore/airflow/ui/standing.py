@@ -1,0 +1,86 @@
+"""What is wrong with an instance now, by its reports and the last check: red on the page, and first on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from statecore.airflow.ui.state_view import run_of
+from statecore.jobs.history.report_head import ReportHead, ReportOutcome
+from statecore.jobs.history.report_index import InstanceReports
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An instance with what was found of its snapshots.
+
+    Attributes:
+        fresh: what the last check found (``store_page``); ``None`` for a state directory, or without checks.
+    """
+
+    reports: InstanceReports
+    fresh: Mapping[str, Any] | None = None
+
+    @property
+    def last(self) -> ReportHead:
+        """The latest attempt."""
+        return self.reports.last
+
+    @property
+    def verification(self) -> ReportHead | None:
+        """The verification that failed, if one did.
+
+        No other job ends that: ``verify_snapshots`` deletes its report when it knows of no damage any more.
+        """
+        return next((one for one in self.reports.attempts if _has_failed(one) and _is_verification(one)), None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the latest attempt failed, and a later check has found that the snapshot has all records."""
+        fresh, last = self.fresh, self.last
+        if not _has_failed(last) or _is_verification(last) or fresh is None:
+            return False
+        return not fresh["is_late"] and str(fresh["current"]) > last.when
+
+    @property
+    def failure(self) -> ReportHead | None:
+        """The latest attempt, if it failed and that is not over."""
+        return self.last if _has_failed(self.last) and not self.is_over else None
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the latest attempt was refused, because another process had the directory or the head.
+
+        It has changed nothing, and is no alarm.
+        """
+        return self.failure is not None and self.failure.error.get("error") == "Fenced"
+
+    @property
+    def failing_since(self) -> str:
+        """When the first failure since the last success was; empty if the latest attempt did not fail."""
+        if self.failure is None or _is_verification(self.failure):
+            return "" if self.failure is None else self.failure.failing_since
+        since = takewhile(lambda one: not one.succeeded, self.reports.attempts)
+        return min(one.failing_since or one.when for one in since if _has_failed(one) and not _is_verification(one))
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether there is no new check, and the latest attempt has failed since the last one: it says why."""
+        return self.failure is not None and self.fresh is not None and self.failure.when > str(self.fresh["checked"])
+
+    @property
+    def is_red(self) -> bool:
+        fresh = self.fresh
+        is_bad = fresh is not None and (fresh["is_late"] or fresh["is_unchecked"] or fresh["is_damaged"])
+        return bool(is_bad or self.verification or (self.failure and not self.is_fenced))
+
+
+def _has_failed(head: ReportHead) -> bool:
+    return head.outcome is ReportOutcome.FAILED
+
+
+def _is_verification(head: ReportHead) -> bool:
+    run = run_of(head.attempt.request_id)
+    return run is not None and run.dag_id == "verify_snapshots"
