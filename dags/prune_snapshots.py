@@ -10,13 +10,15 @@ garbage lists it, and a run at least `min_age` later deletes it. It needs the ri
 | task | what it does |
 | --- | --- |
 | `plan` | what each application's collection would delete now; nothing is changed |
+| `check_plans` | fails if an application could not be planned; the others are collected all the same |
 | `approve` | asks a person if that is more than *Ask above*: *Required Actions*. No answer deletes nothing |
 | `prune` | one for each application: deletes what an earlier run has listed, and lists what is garbage now |
 
 There is no schedule unless the site sets `STATECORE_PRUNE_SCHEDULE` (once a day is enough), with
 `STATECORE_REPOSITORY`.
 
-**If a snapshot that counts cannot be read, nothing of its application is deleted**: its task fails, with what to do.
+**If a snapshot that counts cannot be read, nothing of its application is deleted**: `check_plans` fails, with what to
+do, whatever is answered for the others; the table to be approved says so, too.
 A retry, a cleared task and a killed one go on with what is left. *Operating it in Airflow* (`docs/airflow.md`)
 describes every setting.
 """
@@ -62,6 +64,15 @@ with DAG(
         except StatecoreError as error:
             raise refused(error, log) from error
 
+    @task
+    def check_plans(planned: Any) -> None:
+        """Fail if an application could not be planned."""
+        import logging
+
+        from statecore.airflow import prune as prune_tasks
+
+        prune_tasks.check_plans(planned, logging.getLogger(__name__))
+
     @task(pool=SETTINGS.jobs_pool, map_index_template="{{ task.op_kwargs['application_id'] }}")
     def prune(application_id: str, **context: Any) -> dict[str, Any]:
         """Delete what an earlier run has listed, and list what is garbage now."""
@@ -76,5 +87,7 @@ with DAG(
         except StatecoreError as error:
             raise refused(error, log) from error
 
-    approve = CollectionApproval(task_id="approve", planned=plan(), response_timeout=timedelta(days=1))
+    planned = plan()
+    check_plans(planned)
+    approve = CollectionApproval(task_id="approve", planned=planned, response_timeout=timedelta(days=1))
     prune.expand(application_id=approve.output)

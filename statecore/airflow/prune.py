@@ -9,7 +9,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 
 from statecore.airflow.credentials import aws_environment, environment
-from statecore.airflow.failures import describe
+from statecore.airflow.failures import JobRefused, describe, log_error, short_reason
 from statecore.airflow.form import repository_params
 from statecore.airflow.requests import check_known
 from statecore.airflow.settings import Settings
@@ -32,6 +32,7 @@ class PlannedCollection(TypedDict):
     application_id: str
     deleted_blobs: int
     deleted_bytes: int
+    error: dict[str, Any] | None  # why it could not be planned; nothing is deleted of it then
 
 
 def params(repository: str | None) -> dict[str, Param]:
@@ -67,16 +68,28 @@ def planned_collections(values: Mapping[str, Any], log: logging.Logger) -> list[
         chosen = values["application_ids"] or published_in(repository)
         found = []
         for application_id in chosen:
-            planned = PlannedCollection(application_id=application_id, deleted_blobs=0, deleted_bytes=0)
+            planned = PlannedCollection(application_id=application_id, deleted_blobs=0, deleted_bytes=0, error=None)
             try:
                 report = _collector(values, repository, application_id).plan()
-            except StatecoreError as error:  # its own task fails by it; the others are collected
-                log.warning("%s", describe(error.to_json()))
+            except StatecoreError as error:  # check_plans fails by it; the others are collected
+                planned["error"] = why = error.to_json()
+                log.warning("%s", describe(why))
             else:
                 log_report(report, log)
                 planned |= {"deleted_blobs": report.deleted.blobs, "deleted_bytes": report.deleted.bytes}
             found.append(planned)
     return found
+
+
+def check_plans(planned: Sequence[PlannedCollection], log: logging.Logger) -> None:
+    """Fail if an application could not be planned, whatever is answered for the others. Raises ``JobRefused``."""
+    failed = [(one["application_id"], one["error"]) for one in planned if one["error"] is not None]
+    for application_id, error in failed:
+        log.error("%s could not be planned, and nothing of it is deleted:", application_id)
+        log_error(error, log)
+    if failed:
+        reasons = "; ".join(f"{application_id}: {short_reason(error)}" for application_id, error in failed)
+        raise JobRefused(f"{number_of(len(failed), 'application')} could not be planned. {reasons}")
 
 
 def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger) -> dict[str, Any]:
@@ -173,10 +186,7 @@ class CollectionApproval(ApprovalOperator):
         if bound is None or size <= bound:
             self.log.info("%s would be deleted; nobody has to approve that", format_bytes(size))
             return self._applications()
-        rows = [
-            f"| {one['application_id']} | {one['deleted_blobs']:,} | {format_bytes(one['deleted_bytes'])} |"
-            for one in self.planned
-        ]
+        rows = [_row(one) for one in self.planned]
         self.subject = f"Delete {format_bytes(size)} of garbage?"
         self.body = "\n".join(
             [
@@ -195,4 +205,12 @@ class CollectionApproval(ApprovalOperator):
         return self._applications()
 
     def _applications(self) -> list[str]:
-        return [one["application_id"] for one in self.planned]
+        """Those that were planned: nobody has approved what could not be shown."""
+        return [one["application_id"] for one in self.planned if one["error"] is None]
+
+
+def _row(planned: PlannedCollection) -> str:
+    if planned["error"] is not None:
+        why = short_reason(planned["error"]).replace("|", "\\|")
+        return f"| {planned['application_id']} | not planned, nothing is deleted: {why} | |"
+    return f"| {planned['application_id']} | {planned['deleted_blobs']:,} | {format_bytes(planned['deleted_bytes'])} |"

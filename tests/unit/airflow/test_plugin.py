@@ -390,10 +390,10 @@ def test_since_when_it_has_failed_is_shown_beside_the_latest_failure(
     write(tmp_path, 1, failed(attempt(1)))
     write(tmp_path, 2, done(attempt(2), entry("by-id", 0)))
     write(tmp_path, 63, failed(attempt(63), error="Retryable", code="broker-unreachable"))
-    assert "it has failed since" not in client("/", "viewer").text
+    assert "the first failure was" not in client("/", "viewer").text
     write(tmp_path, 200, failed(attempt(200), error="Retryable", code="broker-unreachable"))
     text = client("/", "viewer").text
-    since = text[text.index("it has failed since") :]
+    since = text[text.index("the first failure was") :]
     assert since.index(attempt(63).started[:19]) < 80
 
 
@@ -407,7 +407,7 @@ def test_a_failure_that_is_reported_again_and_again_keeps_when_it_was_first(
         refusals.record(tmp_path, "orders", request, error)
     (head,) = client("/reports", "viewer").json()["reports"]
     assert (head["failing_since"], head["finished"]) == (utc(1_700_000_000), utc(1_700_000_120))
-    assert "it has failed since <time" in client("/", "viewer").text
+    assert "the first failure was <time" in client("/", "viewer").text
     refusals.delete(tmp_path, ["orders"])
     refusals.record(tmp_path, "orders", request, error)
     (head,) = client("/reports", "viewer").json()["reports"]

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
+from statecore.errors import Corrupted
 from statecore.repository.head import Retention
 from statecore.repository.maintenance.forget import forget
 from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, bag_of, load_dag
@@ -87,6 +88,36 @@ def test_above_the_bound_a_person_is_asked_and_nothing_is_deleted_before(
     assert "orders" in asked[0]
     assert states(done)["prune", -1] == "upstream_failed"
     assert str(run(url, application_ids=["orders"], approve_above=None).state) == "success"
+
+
+def test_one_that_cannot_be_planned_fails_the_run_and_the_others_are_collected(url: str) -> None:
+    head = Path(url.removeprefix("file://")) / "apps/payments/HEAD"
+    head.write_bytes(b"{")
+    done = run(url)
+    assert str(done.state) == "failed"
+    found = states(done)
+    assert (found["plan", -1], found["check_plans", -1], found["approve", -1]) == ("success", "failed", "success")
+    assert returned(done, "prune").keys() == {"orders"}
+    assert head.read_bytes() == b"{"
+
+
+def test_the_table_to_approve_says_what_could_not_be_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    from statecore.airflow.prune import CollectionApproval, PlannedCollection
+
+    error = Corrupted("The head is | damaged.", code="head-damaged", action="Rebuild it.").to_json()
+    planned = [
+        PlannedCollection(application_id="orders", deleted_blobs=2, deleted_bytes=2048, error=None),
+        PlannedCollection(application_id="payments", deleted_blobs=0, deleted_bytes=0, error=error),
+    ]
+    approval = CollectionApproval(task_id="approve", planned=planned)
+    monkeypatch.setattr("airflow.providers.standard.operators.hitl.ApprovalOperator.execute", lambda *_: None)
+    values = {"repository": "file:///r", "approve_above": "1"}
+    approval.execute(cast("Any", {"params": values}))
+    *_, first, second = str(approval.body).splitlines()
+    assert first == "| orders | 2 | 2 KiB |"
+    assert second.startswith("| payments | not planned, nothing is deleted: Corrupted (head-damaged): The head is \\| ")
+    monkeypatch.setattr("airflow.providers.standard.operators.hitl.ApprovalOperator.execute_complete", lambda *_: None)
+    assert approval.execute_complete(cast("Any", {}), {}) == ["orders"]
 
 
 @pytest.mark.parametrize(
