@@ -108,7 +108,8 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
             failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), shown.to_json())
         raise
     known = read_checks(settings.reports)
-    waiting = {} if params.get(FORCE) else _waiting(known, ti, log)
+    is_elsewhere = _is_elsewhere(params, settings)
+    waiting = {} if params.get(FORCE) or is_elsewhere else _waiting(known, ti, log)
     mapped: dict[str, int] = {}
     checked = {one.name for one in applications if verdicts[one.name].error is None}
     entries, recovered = [], set(checked)
@@ -133,8 +134,10 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
             base = {} if verdict.last_snapshot is None else {"decided_upon": verdict.last_snapshot}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
     runs = {name: (str(ti.run_id), index) for name, index in mapped.items()}
-    found = _found(applications, verdicts, known, runs, began_ms, url)
-    _keep(found, applications, verdicts, settings, log)
+    if is_elsewhere:
+        log.info("The page and the metrics are of %s: they do not get what was found here", settings.repository)
+    else:
+        _keep(_found(applications, verdicts, known, runs, began_ms, url), applications, verdicts, settings, log)
     failing_applications.delete(settings.reports, recovered)
     readable = [one.entry for one in applications if one.spec is not None]
     failing_applications.delete_unreadable(
@@ -144,6 +147,11 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     failed = sum("refusal" in entry for entry in entries)
     log.info("%d of %d applications are due, %d could not be checked", len(entries) - failed, len(applications), failed)
     return entries
+
+
+def _is_elsewhere(params: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether a run names another repository than the site's, of which the page and the metrics are."""
+    return settings.repository is not None and str(params["repository"]).rstrip("/") != settings.repository.rstrip("/")
 
 
 def _waiting(known: Mapping[str, Freshness], ti: Any, log: DecidingLog) -> dict[str, str]:

@@ -115,11 +115,22 @@ def _only(
     return ApplicationReports(application.name, tuple(instances), ())
 
 
-def instance_page(index: ReportIndex, instance: Instance, name: str, number: int = 1) -> InstancePage | None:
-    """A page of the instance whose reports are in the directory ``name``; ``None`` without any."""
+def instance_page(
+    index: ReportIndex,
+    instance: Instance,
+    name: str,
+    number: int = 1,
+    *,
+    shown: Callable[[InstanceReports], InstanceReports] = lambda one: one,
+) -> InstancePage | None:
+    """A page of the instance whose reports are in the directory ``name``; ``None`` without any.
+
+    ``shown`` restricts its reports to a repository.
+    """
     found = next((one for one in index.application(name).instances if one.instance == instance), None)
     if found is None:
         return None
+    found = shown(found)
     pages = max(-(-len(found.partitions) // PARTITIONS_A_PAGE), -(-len(found.attempts) // REPORTS_A_PAGE), 1)
     number = min(number, pages)
     partitions = found.partitions[(number - 1) * PARTITIONS_A_PAGE : number * PARTITIONS_A_PAGE]

@@ -67,7 +67,7 @@ def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, An
                 "name": one.name,
                 "unreadable": one.unreadable,
                 "freshness": next(filter(None, (standing(own).fresh for own in one.instances)), None),
-                "instances": [_instance_document(instance) for instance in one.instances],
+                "instances": [_instance_document(standing(instance).reports) for instance in one.instances],
             }
             for one in shown.applications
         ],
@@ -98,12 +98,11 @@ def instance(
 ) -> HTMLResponse:
     """One instance with its store partitions and attempts, as HTML."""
     selected = Instance(application, host, state_dir)
-    found = instance_page(_index(), selected, name, page)
+    standing = _standing()
+    found = instance_page(_index(), selected, name, page, shown=lambda one: standing(one).reports)
     changes = last_changes(_index().directory, selected) if application else []
     status = 200 if found else 404
-    return render(
-        "instance.html", status, name=name, instance=selected, page=found, standing=_standing(), changes=changes
-    )
+    return render("instance.html", status, name=name, instance=selected, page=found, standing=standing, changes=changes)
 
 
 @cache
@@ -116,9 +115,14 @@ def _index() -> ReportIndex:
 
 
 def _standing() -> Callable[[InstanceReports], Standing]:
-    """How instances stand, by the clock of now."""
+    """How instances stand, by the clock of now; those without a state directory in the repository that is checked."""
     freshness = _freshness()
-    return lambda reports: Standing(reports, freshness(reports.instance))
+
+    def of(reports: InstanceReports) -> Standing:
+        fresh = freshness(reports.instance)
+        return Standing(reports.of_repository(fresh["repository"]) if fresh and fresh["repository"] else reports, fresh)
+
+    return of
 
 
 def _is_red(standing: Callable[[InstanceReports], Standing]) -> Callable[[InstanceReports], bool]:
@@ -150,6 +154,7 @@ def _freshness() -> Callable[[Instance], dict[str, Any] | None]:
             "current": "" if found.current_ms is None else utc(found.current_ms / 1000),
             "checked": utc(found.checked_ms / 1000),
             "interval": format_duration(found.interval_ms),
+            "repository": found.repository,
             "snapshot": found.snapshot,
             "published_at": found.published_at,
             "is_damaged": any(one.damaged for one in found.verified),

@@ -19,10 +19,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import Any
 
 from statecore.documents import DocumentType, Fields, plain
 from statecore.errors import Invalid
@@ -68,12 +67,31 @@ class InstanceReports(Attempts):
 
     Attributes:
         attempts: its report heads, newest first; at least one.
-        partitions: the latest restore of each store partition, by store, then partition, then task.
+        partitions: the latest restore of each store partition, by store, then partition, then task; without a state
+            directory those of one repository, into which was published last.
+        by_repository: without a state directory the partitions of each repository.
+        repository: URL of the repository to which ``partitions`` and ``last_published`` are restricted; else empty.
     """
 
     instance: Instance
     attempts: tuple[ReportHead, ...]
     partitions: tuple[RestoredPartition, ...]
+    by_repository: Mapping[str, tuple[RestoredPartition, ...]] = field(default_factory=dict)
+    repository: str = ""
+
+    def of_repository(self, url: str) -> InstanceReports:
+        """These reports, with the stores of one repository; of a state directory without a change."""
+        if self.instance.state_dir:
+            return self
+        return replace(self, partitions=self.by_repository.get(url, ()), repository=url)
+
+    @property
+    def last_published(self) -> ReportHead | None:
+        """The latest attempt that published a snapshot; with a repository, into that."""
+        if not self.repository:
+            return super().last_published
+        there = (head for head in self.attempts if head.succeeded and head.repository == self.repository)
+        return next((head for head in there if head.snapshot), None)
 
     @property
     def last(self) -> ReportHead:
@@ -166,13 +184,25 @@ Signature = tuple[int, int, int]
 """Modification time in ns, size and inode of a file; a rewritten report has another one."""
 
 
+_PartitionKey = tuple[Instance, str, str, str, int]
+"""Instance, repository (of one without a state directory), store, task and partition."""
+
+
+def _place(head: ReportHead) -> str:
+    return "" if head.attempt.state_dir else head.repository
+
+
+def _key(head: ReportHead, part: RestoredPartition) -> _PartitionKey:
+    return head.attempt.instance, _place(head), part.store, part.task, part.partition
+
+
 class _Entries:
     """Index of one application's reports by file: the head of each, and store partitions that no later report has."""
 
     def __init__(self) -> None:
         self.signatures: dict[str, Signature] = {}
         self.heads: dict[str, ReportHead] = {}
-        self.partitions: dict[tuple[Instance, str, str, int], tuple[str, RestoredPartition]] = {}
+        self.partitions: dict[_PartitionKey, tuple[str, RestoredPartition]] = {}
         self._application: ApplicationReports | None = None
 
     def add(self, name: str, signature: Signature, path: Path) -> None:
@@ -180,10 +210,9 @@ class _Entries:
         try:
             document = read_report(path)
             head = _named(read_head(document), path)
-            instance = head.attempt.instance
 
-            def is_newer(*partition: Any) -> bool:
-                known = self.partitions.get((instance, *partition))
+            def is_newer(store: str, task: str, partition: int) -> bool:
+                known = self.partitions.get((head.attempt.instance, _place(head), store, task, partition))
                 return known is None or (head.when, name) >= (known[1].when, known[0])
 
             partitions = list(read_partitions(document, head, is_newer))
@@ -191,7 +220,7 @@ class _Entries:
             log.warning("The report %s is skipped: %s", path, cause)
             return
         self.heads[name] = head
-        self.partitions |= {(instance, part.store, part.task, part.partition): (name, part) for part in partitions}
+        self.partitions |= {_key(head, part): (name, part) for part in partitions}
 
     def application(self, name: str) -> ApplicationReports:
         """The reports grouped by instance."""
@@ -205,17 +234,18 @@ class _Entries:
         heads: dict[Instance, list[tuple[str, str, ReportHead]]] = {}
         for name, head in self.heads.items():
             heads.setdefault(head.attempt.instance, []).append((head.when, name, head))
-        parts: dict[Instance, list[RestoredPartition]] = {}
-        for (instance, *_), (_, part) in self.partitions.items():
-            parts.setdefault(instance, []).append(part)
-        found = [
-            InstanceReports(
-                instance,
-                tuple(head for *_, head in sorted(named, key=lambda item: item[:2], reverse=True)),
-                tuple(sorted(parts.get(instance, ()), key=lambda part: (part.store, part.partition, part.task))),
-            )
-            for instance, named in heads.items()
-        ]
+        parts: dict[Instance, dict[str, list[RestoredPartition]]] = {}
+        for (instance, place, *_), (_, part) in self.partitions.items():
+            parts.setdefault(instance, {}).setdefault(place, []).append(part)
+        found = []
+        for instance, named in heads.items():
+            by_place = {
+                place: tuple(sorted(there, key=lambda part: (part.store, part.partition, part.task)))
+                for place, there in parts.get(instance, {}).items()
+            }
+            last = max(by_place.values(), key=lambda there: max(part.when for part in there), default=())
+            attempts = tuple(head for *_, head in sorted(named, key=lambda item: item[:2], reverse=True))
+            found.append(InstanceReports(instance, attempts, last, {} if instance.state_dir else by_place))
         return sorted(found, key=lambda one: one.last.when, reverse=True)
 
     def save(self) -> bytes:
@@ -235,8 +265,7 @@ class _Entries:
             if head is not None:
                 entries.heads[name] = head
         for name, part in index.partitions:
-            instance = entries.heads[name].attempt.instance
-            entries.partitions[instance, part.store, part.task, part.partition] = (name, part)
+            entries.partitions[_key(entries.heads[name], part)] = (name, part)
         return entries
 
 

@@ -533,6 +533,25 @@ def published_ago(directory: Path, seconds: float, snapshot: str = "s2", **field
 
 
 @pytest.mark.usefixtures("ticking")
+def test_of_two_repositories_that_which_is_checked_is_shown(client: Callable[..., Any], tmp_path: Path) -> None:
+    for second, repository, rows in ((1, "file:///r", 11), (2, "file:///other", 22)):
+        tried, published = attempt(second, state_dir=""), {"snapshot": f"s{second}"}
+        write(tmp_path, second, done(tried, entry("by-id", 0, rows), repository=repository, published=published))
+    (shown,) = client("/stores", "viewer").json()["applications"]
+    assert [one["rows"] for one in shown["instances"][0]["stores"]] == [22], "none is checked: the last"
+    checked_ago(tmp_path, 10, 10, snapshot="s1", published_at=utc(time.time() - 10), repository="file:///r")
+    where = "/instance?name=orders&application=orders&host=one&state_dir="
+    for text in (client("/", "viewer").text, client(where, "viewer").text):
+        assert "published to <code>file:///r</code>" in text
+        assert "to another repository, <code>file:///other</code>: snapshot <code>s2</code>" in text
+        assert "the newest snapshot of this one is <code>s1</code>" in text
+        assert ('<td class="n">11</td>' in text, '<td class="n">22</td>' in text.split("Attempts,")[0]) == (True, False)
+    (shown,) = client("/stores", "viewer").json()["applications"]
+    (instance,) = shown["instances"]
+    assert ([one["rows"] for one in instance["stores"]], instance["last_published"]["snapshot"]) == ([11], "s1")
+
+
+@pytest.mark.usefixtures("ticking")
 @pytest.mark.parametrize("before", ["s1", ""])
 def test_what_a_job_has_published_since_the_check_is_the_newest_snapshot(
     client: Callable[..., Any], tmp_path: Path, before: str

@@ -281,6 +281,21 @@ def test_what_was_found_is_kept_for_the_page_and_exported(
     assert read_checks(directory)["app"] == before, "nobody could look"
 
 
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+def test_a_run_with_another_repository_does_not_change_what_the_page_shows(
+    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_elsewhere: bool
+) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    monkeypatch.setenv("STATECORE_REPOSITORY", "file:///site" if is_elsewhere else f"{world.url}/")
+    directory = Settings.from_environment().reports
+    before = Freshness(1, 1, repository="file:///site")
+    record_checks(directory, {"app": before}, set())
+    decide(conf(world.url, world.spec))
+    assert (read_checks(directory)["app"] == before) is is_elsewhere
+
+
 def test_what_a_tick_has_proven_of_a_snapshot_is_not_taken_back_by_the_next(
     spark: StubSpark, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

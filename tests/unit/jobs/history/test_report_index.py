@@ -253,3 +253,23 @@ def test_what_is_published_says_nothing_of_a_state_directory(tmp_path: Path) -> 
         "": ReportOutcome.PUBLISHED,
     }
     assert [part.rows for part in found["/s"].partitions] == [1]
+
+
+def test_stores_of_several_repositories_are_kept_apart_also_by_another_process(tmp_path: Path) -> None:
+    for second, repository in ((1, "file:///r"), (2, "file:///other")):
+        tried = attempt(second, state_dir="")
+        write(
+            tmp_path,
+            second,
+            done(tried, entry("by-id", 0, second), repository=repository, published={"snapshot": f"s{second}"}),
+        )
+    for index in (ReportIndex(tmp_path), ReportIndex(tmp_path)):
+        (one,) = index.application("orders").instances
+        assert [part.rows for part in one.partitions] == [2]
+        there = one.of_repository("file:///r")
+        assert ([part.rows for part in there.partitions], there.last_published) == ([1], one.attempts[1])
+        nowhere = one.of_repository("file:///nowhere")
+        assert (nowhere.partitions, nowhere.last_published) == ((), None)
+    write(tmp_path, 3, done(attempt(3), entry("by-id", 0, 3)))
+    restored = ReportIndex(tmp_path).application("orders").instances[0]
+    assert restored.of_repository("file:///r") == restored, "a state directory has no repository"
