@@ -193,6 +193,19 @@ def test_damage_of_one_blob_is_said_once(orders: Snapshots) -> None:
     assert str(found.value).count(pack) == 1
 
 
+def test_the_cure_that_is_named_for_files_of_older_snapshots_cures_them(world: World) -> None:
+    world.orders.publish(20, [1], drops_other_tasks=False)
+    head = world.application.head()
+    old = world.application.task_manifests(world.application.manifest(head.snapshots[2]).value.task_manifests)
+    ((_, extent),) = old["0_0"].manifest.stores[0].extents
+    world.path(extent.blob).unlink()
+    (found,) = world.verify(Level.BYTES).damaged
+    assert found.error.action.count(world.application.forget_command) == 1
+    forget(world.application, snapshots=found.snapshots)
+    report = world.verify(Level.BYTES)
+    assert (report.damaged, report.known[Level.BYTES][1]) == ([], 0)
+
+
 def test_documents_are_healed_by_the_head(world: World) -> None:
     task_manifest_flipped(world)
     (found,) = world.verify(Level.DOCUMENTS).damaged
