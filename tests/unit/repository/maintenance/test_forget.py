@@ -109,15 +109,17 @@ def test_by_name_the_newest_a_pinned_and_an_unknown_one_are_refused(
     assert named(orders) == five
 
 
-def test_one_that_is_pinned_meanwhile_is_not_forgotten(orders: Snapshots, five: list[str]) -> None:
+def test_one_that_is_pinned_meanwhile_is_not_forgotten(
+    orders: Snapshots, five: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     swap, storage = orders.storage.swap, orders.storage
 
     def after_another(*all_: object) -> str | None:
-        storage.swap = swap  # type: ignore[method-assign]
+        monkeypatch.setattr(storage, "swap", swap)
         pin(orders.app_repository, five[2])
         return swap(*all_)  # type: ignore[arg-type]
 
-    storage.swap = after_another  # type: ignore[method-assign]
+    monkeypatch.setattr(storage, "swap", after_another)
     with raises(Invalid, "snapshot-kept"):
         forget(orders.app_repository, snapshots=[five[2]])
     assert named(orders) == five
