@@ -167,9 +167,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             loss,
             "an entry among the segments of a store is not a segment",
             "4.3 and later fail at every start. 4.2 and older open none of the segments, without an error, and answer "
-            "as if they had no rows.",
-            "Move the entry out of the store's directory.",
-            (Repair.MOVE_ASIDE,),
+            "as if they had no rows. A database that is no segment has rows that no segment has.",
+            "Move the entry out of the store's directory; rebuild the store if it is a database.",
+            (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
         FindingKind(
             "segment-misplaced",

@@ -236,11 +236,12 @@ def _inspect_store(
             view_without_current(path, len(files)) for path, files in rows_without_current(place).items()
         )
     outside = read_offset_file(place.checkpoint_file).offsets
+    foreign = () if databases else _foreign(place)
     return StoreView(
         place.task, place.store, kind.kind, kind.possible_kinds, place.segmented, databases, outside, holder=holder,
         declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
-        unopenable=kind.unopenable.get(place.task, ""), foreign=() if databases else _foreign(place),
-        strays=tuple(strays_among_segments(place)) if place.segmented and databases else (),
+        unopenable=kind.unopenable.get(place.task, ""), foreign=foreign,
+        strays=tuple(strays_among_segments(place)) if place.segmented and not foreign else (),
         miskeyed=kind.miskeyed.get(place.task, 0),
     )  # fmt: skip
 

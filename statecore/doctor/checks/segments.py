@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
@@ -10,6 +12,7 @@ from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
+from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import is_topic_name
 from statecore.words import number_of
@@ -21,9 +24,9 @@ def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> l
         return []
     if context.spec is not None and (store.declared is None or _is_plain(store.declared.kind)):
         return []  # Kafka Streams does not open it; check_declarations says what the directory is
-    if not store.databases:
-        return _without_segments(store, task, context)
     found = [_stray(store, context)] if store.strays else []
+    if not store.databases:
+        return found or _without_segments(store, task, context)
     # A grace buffer has one segment, and its offset in a file.
     if store.kind.manages_offsets:
         found += [*_disagreeing(store, task, context), *_misplaced(store)]
@@ -35,7 +38,10 @@ def _is_plain(kind: StoreKind) -> bool:
 
 
 def _stray(store: StoreView, context: CheckContext) -> Finding:
-    """Entries among its segments for which Kafka Streams opens none of them."""
+    """Entries among its segments for which Kafka Streams opens none of them.
+
+    A database among them is a segment that lost its directory or its name: its rows are in no segment.
+    """
     name, why = store.strays[0]
     more = f" and {len(store.strays) - 1} more" if len(store.strays) > 1 else ""
     what = f"has {name}{more} among its segments, {why}: "
@@ -46,7 +52,27 @@ def _stray(store: StoreView, context: CheckContext) -> Finding:
         what += f"Kafka Streams {context.release.name} opens no segment, and answers without their rows"
         severity = Severity.LOSS
     files = [f"{store.directory}/{one}" for one, _ in store.strays]
-    return store_finding(store, "segment-stray", severity, what, repair=Repair.MOVE_ASIDE, files=files)
+    if not _has_stray_rows(store):
+        return store_finding(store, "segment-stray", severity, what, repair=Repair.MOVE_ASIDE, files=files)
+    what += "; a database is among them, and no segment has its rows: do not delete it"
+    found = store_finding(
+        store, "segment-stray", Severity.LOSS, what, repair=Repair.REBUILD, files=files, database=True
+    )
+    return found if found.own_remedy else replace(found, own_remedy=_LOST_SEGMENT)
+
+
+_LOST_SEGMENT = (
+    "Move the files of the database into a directory with the name of the segment that they were, <store>.<ms>, or "
+    "rebuild the store."
+)
+
+
+def _has_stray_rows(store: StoreView) -> bool:
+    """Whether a database is among the strays, as files or as a directory; one without rows is none."""
+    names = {name for name, _ in store.strays}
+    if "CURRENT" in names or any(Path(name).suffix in DATA_SUFFIXES for name in names):
+        return True
+    return any(one.name in names and (one.rows or one.broken) for one in store.databases)
 
 
 def _without_segments(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:

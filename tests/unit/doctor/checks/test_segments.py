@@ -106,3 +106,23 @@ def test_an_empty_segment_that_keeps_the_offset_is_what_expired_rows_leave(tmp_p
     """That rows were lost instead, only the changelog tells (``rows-differ``)."""
     window(tmp_path, {0: (150, 0, 0)})
     assert codes(tmp_path, guarantee=guarantee) == {}
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+def test_a_segment_that_lost_its_directory_is_never_moved_aside(tmp_path, segments):
+    window(tmp_path, {300_000 * number: (150, 0, 2) for number in range(1, segments + 1)})
+    newest = segments_of(tmp_path / "app", "w")[-1]
+    for file in newest.iterdir():
+        file.rename(newest.parent / file.name)
+    newest.rmdir()
+    (one,) = diagnose(tmp_path).findings
+    assert (one.code, one.severity, one.repair) == ("segment-stray", LOSS, Repair.REBUILD)
+    assert "w/CURRENT" in one.evidence["files"]
+
+
+@pytest.mark.parametrize(("rows", "repair"), [(2, Repair.REBUILD), (0, Repair.MOVE_ASIDE)])
+def test_a_database_without_the_name_of_a_segment(tmp_path, rows, repair):
+    window(tmp_path, {300_000: (150, 0, rows), 600_000: (150, 0, 2)})
+    oldest = segments_of(tmp_path / "app", "w")[0]
+    oldest.rename(oldest.with_name("found"))
+    assert [one.repair for one in diagnose(tmp_path).findings if one.code == "segment-stray"] == [repair]
