@@ -7,6 +7,7 @@ times) is not reported. A damaged database hides no finding of others.
 from __future__ import annotations
 
 import re
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -309,17 +310,28 @@ def _backup(store: StoreView, of_task: Sequence[StoreView]) -> Finding | None:
 def _of_store(store: StoreView, task: TaskView, context: CheckContext, *, is_wiped: bool) -> list[Finding]:
     if store.kind is StoreKind.CUSTOM:
         return check_custom_store(store, task, context)
-    return [
-        *check_kind(store),
-        *check_damage(store, task, context),
-        *check_grace_buffer(store, is_wiped=is_wiped),
-        *check_segments(store, task, context),
-        *check_families(store),
-        *check_releases(store, task, context),
-        *check_offsets(store, task, context),
-        *check_store_files(store, task),
-        *check_unsupported_store(store),
-    ]
+    checks: tuple[Callable[[], list[Finding]], ...] = (
+        lambda: check_kind(store),
+        lambda: check_damage(store, task, context),
+        lambda: check_grace_buffer(store, is_wiped=is_wiped),
+        lambda: check_segments(store, task, context),
+        lambda: check_families(store),
+        lambda: check_releases(store, task, context),
+        lambda: check_offsets(store, task, context),
+        lambda: check_store_files(store, task),
+        lambda: check_unsupported_store(store),
+    )
+    return [one for check in checks for one in _run(check, store)]
+
+
+def _run(check: Callable[[], list[Finding]], store: StoreView) -> list[Finding]:
+    """The findings of one check; a finding of its own if it fails, which hides none of the others."""
+    try:
+        return check()
+    except Exception as error:
+        what = f"could not be checked completely: {type(error).__name__}: {error}"
+        trace = traceback.format_exc()
+        return [Finding("check-failed", what, Severity.ERROR, store.task, store.store, evidence={"trace": trace})]
 
 
 def inspect(

@@ -368,6 +368,13 @@ def _kinds() -> tuple[FindingKind, ...]:
             "Run this as the user that the application runs as, and again; check the kernel's log if the disk failed.",
         ),
         FindingKind(
+            "check-failed",
+            error,
+            "a check of a store failed",
+            "It is a defect of this program. What the check looks for in the store is unknown; other findings hold.",
+            "Report it with the trace, which --json has in evidence.",
+        ),
+        FindingKind(
             "manifest-truncated",
             loss,
             "a database does not name files in its directory",

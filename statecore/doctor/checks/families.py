@@ -45,7 +45,8 @@ def _misread(store: StoreView, rows: int) -> Finding | None:
 
 
 def _older_families(store: StoreView, database: DatabaseView) -> list[str]:
-    return sorted(name for name in store.kind.older_column_families if database.family_rows.get(name))
+    older = store.kind.older_column_families if store.kind.can_be_built else ()
+    return sorted(name for name in older if database.family_rows.get(name))
 
 
 def _unknown(store: StoreView) -> list[Finding]:

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from statecore.doctor import diagnosis
 from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import RELEASES
@@ -152,3 +153,17 @@ def test_the_brokers_are_asked_about_what_was_seen(tmp_path):
     assert found.findings == (finding, finding)
     assert found.coverage.brokers
     assert found.undecided == ("nobody knows",)
+
+
+def test_a_check_that_fails_hides_no_other_finding(tmp_path, monkeypatch):
+    def fails(store):
+        raise KeyError(store.kind)
+
+    monkeypatch.setattr(diagnosis, "check_families", fails)
+    plain(tmp_path, status=1)
+    plain(tmp_path, "0_1", status=1)
+    found = {(one.code, one.task) for one in diagnose(tmp_path).findings}
+    assert found == {(code, task) for code in ("check-failed", "store-not-closed") for task in ("0_0", "0_1")}
+    failed = next(one for one in diagnose(tmp_path).findings if one.code == "check-failed")
+    assert (failed.severity, failed.repair) == (ERROR, None)
+    assert "in fails" in failed.evidence["trace"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 
 from statecore.doctor.finding_catalog import Repair
-from tests.unit.doctor.diagnosing import ERROR, NOTE, codes, diagnose, plain
+from statecore.spec.reader import read_spec
+from tests.unit.doctor.diagnosing import ERROR, LOSS, NOTE, SPEC, codes, diagnose, plain
 from tests.unit.doctor.stored import offsets, write_database
 
 
@@ -38,3 +39,13 @@ def test_rows_of_an_older_format_are_a_note(tmp_path):
     assert codes(tmp_path) == {"older-rows": NOTE}
     (one,) = diagnose(tmp_path, scan=True).findings
     assert one.evidence["rows"] == 3
+
+
+def test_rows_in_a_family_of_headers_in_one_segment_of_a_store_of_unknown_kind(tmp_path):
+    for start, more in ((600_000, {"sessionKeyValueWithHeaders": [(b"k" + bytes(16), b"\0v")]}), (900_000, {})):
+        keys = [(b"k" + (start + 2).to_bytes(8) + (start + 1).to_bytes(8), b"v")]
+        families = {"default": keys, **more, "offsets": offsets("app-s-changelog", 0, 7)}
+        write_database(tmp_path / f"app/0_0/s/s.{start}", families)
+    assert codes(tmp_path) == {"older-rows": NOTE}
+    spec = read_spec(SPEC.format(guarantee="at_least_once", stores="s: {kind: session, retention: 10m}"))
+    assert codes(tmp_path, spec=spec) == {"kind-mismatch": LOSS, "older-rows": NOTE}
