@@ -36,9 +36,12 @@ def kinds_on_disk(every: list[StorePlace], requested: set[str], spec: Applicatio
     """The kinds of the requested stores, by name."""
     kinds = {}
     for store in requested:
-        places = [place for place in every if place.store == store]
-        places = [place for place in places if place.segmented == places[0].segmented]
-        declared = declared_at(spec, places[0].task, store)
+        named = [place for place in every if place.store == store]
+        declared = declared_at(spec, named[0].task, store)
+        segmented = named[0].segmented
+        if declared is not None and declared.kind.can_be_built:
+            segmented = declared.kind.is_segmented
+        places = [place for place in named if place.segmented == segmented] or named
         if declared is not None and declared.kind is StoreKind.CUSTOM:
             kinds[store] = KindOnDisk(declared.kind, "")
             continue
@@ -52,6 +55,7 @@ def kinds_on_disk(every: list[StorePlace], requested: set[str], spec: Applicatio
                 mismatch = _mismatches(places, declared.kind) or dict.fromkeys(
                     (place.task for place in places), _mismatch(declared.kind, left)
                 )
+            mismatch |= _of_another_layout(named, places, declared.kind)
             kind = declared.kind
         alternatives = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
         miskeyed = _miskeyed(places) if kind is StoreKind.GRACE_BUFFER and not mismatch else {}
@@ -66,6 +70,16 @@ def _miskeyed(places: list[StorePlace]) -> dict[str, int]:
         with contextlib.suppress(StatecoreError):
             found[place.task] = detect_kind([place]).miskeyed
     return found
+
+
+def _of_another_layout(named: list[StorePlace], places: list[StorePlace], declared: StoreKind) -> dict[str, str]:
+    """Tasks in which a store is only where Kafka Streams looks for no store of the declared kind."""
+    right = {place.task for place in places}
+    return {
+        place.task: f"the spec says {declared}, but it is in {place.name}, where Kafka Streams opens no such store"
+        for place in named
+        if place.task not in right
+    }
 
 
 def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]:

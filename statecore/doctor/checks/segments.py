@@ -55,6 +55,11 @@ def _stray(store: StoreView, context: CheckContext) -> Finding:
     if not _has_stray_rows(store):
         return store_finding(store, "segment-stray", severity, what, repair=Repair.MOVE_ASIDE, files=files)
     what += "; a database is among them, and no segment has its rows: do not delete it"
+    if not store.databases:
+        what = (
+            f"is a database in {store.directory}, where a store has its segments: a segment that lost its directory, "
+            "and every start of the application fails; or a store of another kind, whose place is in rocksdb/"
+        )
     found = store_finding(
         store, "segment-stray", Severity.LOSS, what, repair=Repair.REBUILD, files=files, database=True
     )
@@ -63,7 +68,7 @@ def _stray(store: StoreView, context: CheckContext) -> Finding:
 
 _LOST_SEGMENT = (
     "Move the files of the database into a directory with the name of the segment that they were, <store>.<ms>, or "
-    "rebuild the store."
+    "rebuild the store. If the store has no segments, move its directory into rocksdb/."
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import RELEASES
 from statecore.spec.reader import read_spec
-from tests.unit.doctor.diagnosing import ERROR, LOSS, NOTE, SPEC, WARNING, codes, diagnose, plain, running
+from tests.unit.doctor.diagnosing import ERROR, LOSS, NOTE, SPEC, WARNING, codes, diagnose, plain, running, window
 
 
 def test_the_spec_is_held_against_the_directory(tmp_path):
@@ -114,3 +114,18 @@ def test_the_deleted_only_store_of_a_task_costs_a_restore(tmp_path, guarantee):
     assert diagnose(tmp_path).findings == ()
     with running(tmp_path):
         assert diagnose(tmp_path, spec=spec).findings == ()
+
+
+@pytest.mark.parametrize("task", ["0_0", "0_1"])
+def test_a_store_in_the_layout_of_other_kinds_is_found_in_every_task(tmp_path, task):
+    """Kafka Streams looks for it elsewhere, and restores it."""
+    for of in ("0_0", "0_1"):
+        plain(tmp_path, of)
+        window(tmp_path, {600_000: (None, 0, 2), 900_000: (None, 0, 2)}, task=of)
+    here = tmp_path / "app" / task
+    (here / "w").rename(here / "rocksdb/w")
+    (here / "rocksdb/s").rename(here / "s")
+    stores = "s: {kind: key-value}, w: {kind: timestamped-window, retention: 10m, changelog: none}"
+    found = diagnose(tmp_path, spec=read_spec(SPEC.format(guarantee="at_least_once", stores=stores))).findings
+    wrong = [(one.store, one.task, one.severity) for one in found if one.code == "kind-mismatch"]
+    assert wrong == [("s", task, LOSS), ("w", task, LOSS)]
