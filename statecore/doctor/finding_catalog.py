@@ -499,6 +499,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "spec",
         ),
         FindingKind(
+            "task-misplaced",
+            error,
+            "a directory named like a task is within a task",
+            "Kafka Streams opens none of its stores. Under exactly-once the next start deletes the task around it, and "
+            "this directory with it; at-least-once it restores the stores that the task lacks.",
+            "Move it to its place while the application is stopped, if no other directory with stores is there; else "
+            "away.",
+        ),
+        FindingKind(
             "task-name-invalid",
             error,
             "a directory is named like a task, with too great a number",

@@ -100,11 +100,13 @@ def plan_repairs(
     """Plan the repairs for the findings of one application; with a spec only stores that it declares are rebuilt."""
     views = {(view.task, view.store): view for view in stores}
     given = list(findings)
-    # A restore refuses a partition that the topic does not have, when others are rebuilt already.
-    without_partition = {one.task for one in given if one.code == "partition-unknown" and one.task != GLOBAL}
+    # A restore refuses a partition that the topic does not have, when others are rebuilt already; and a task within a
+    # task is moved to its place first.
+    by_hand = {one.task for one in given if one.code == "partition-unknown" and one.task != GLOBAL}
+    by_hand |= {one.task for one in given if one.code == "task-misplaced"}
 
     def can_rebuild(task: str, store: str) -> bool:
-        return rebuilds and task not in without_partition and (spec is None or is_rebuildable(spec, task, store))
+        return rebuilds and task not in by_hand and (spec is None or is_rebuildable(spec, task, store))
 
     every = without_older(given, stores, can_rebuild)
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store and one.task}

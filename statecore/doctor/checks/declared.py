@@ -146,8 +146,8 @@ def _undeclared(spec: ApplicationSpec, places: Sequence[StorePlace]) -> list[Fin
     found: dict[tuple[str, str], Finding] = {}
     for place in places:
         if place.store not in names:
-            if not place.databases and has_custom_store(spec, place.task):
-                continue  # files of the custom store
+            if not place.databases and (has_custom_store(spec, place.task) or TaskId.match(place.store) is not None):
+                continue  # files of the custom store, or a task within a task
             what = f"{place.store} has a directory and is not declared"
             found["", place.store] = Finding("store-undeclared", what, Severity.WARNING, store=place.store)
         elif place.subtopology not in subtopologies:

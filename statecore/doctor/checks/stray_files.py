@@ -13,6 +13,7 @@ from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.integers import INT32_MAX
 from statecore.formats.releases import LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
+from statecore.formats.task_id import TaskId
 from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import WORK_DIRECTORY
 from statecore.words import number_of, shortened_list
@@ -91,6 +92,12 @@ def check_unsupported_store(store: StoreView) -> list[Finding]:
     """A store that is kept in files other than RocksDB's."""
     if not store.foreign:
         return []
+    if store.declared is None and TaskId.match(store.store) is not None:
+        what = (
+            f"is a directory named like a task within {store.task}, with {shortened_list([*store.foreign], 5)}: Kafka "
+            f"Streams opens none of it, and restores the stores that {store.task} lacks"
+        )
+        return [store_finding(store, "task-misplaced", Severity.ERROR, what, files=[*store.foreign])]
     what = (
         f"has no RocksDB database, but {number_of(len(store.foreign), 'file')}: {shortened_list([*store.foreign], 5)}"
     )

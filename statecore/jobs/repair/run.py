@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from statecore.doctor.findings import Finding
+from statecore.errors import Invalid
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
@@ -47,10 +48,18 @@ def run_repair(request: RepairRequest, engine: Engine, progress: Progress | None
 
 @dataclass(frozen=True)
 class _Repaired:
-    """Where replaced tasks are kept, rebuilt stores, the findings afterwards, and whether none can be repaired."""
+    """The result of a repair.
+
+    Attributes:
+        kept: where replaced tasks are kept.
+        refused: why rebuilds were not done that the directory does not allow; it was not changed for them.
+        remaining: the findings afterwards.
+        is_complete: whether none of them can be repaired.
+    """
 
     kept: str
     rebuilt: tuple[RebuiltStores, ...]
+    refused: tuple[str, ...] = ()
     remaining: tuple[Finding, ...] = ()
     is_complete: bool = True
 
@@ -105,23 +114,36 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
                 kept = repair_copies(self, self.directory, plan)
         self.faults.reach("repair.after-repair")
         with self.phase("rebuild"):
-            rebuilt = self._rebuild(plan) if plan.repairs.rebuilds else ()
+            rebuilt, refused = self._rebuild(plan) if plan.repairs.rebuilds else ((), ())
         discard_rebuilds(self.directory.work_path, self.name)
-        return _Repaired(kept, rebuilt)
+        return _Repaired(kept, rebuilt, refused)
 
-    def _rebuild(self, plan: PlannedRepair) -> tuple[RebuiltStores, ...]:
-        """One restore after the other, on workers that are started once."""
+    def _rebuild(self, plan: PlannedRepair) -> tuple[tuple[RebuiltStores, ...], tuple[str, ...]]:
+        """One restore after the other, on workers that are started once.
+
+        One that would not place its stores in the directory as it is changes nothing, and keeps no other one from
+        being done. If nothing else is, it is an error.
+        """
+        rebuilt, refused = [], []
         with self.engine.start(self.name, self.spec) as workers:
             engine = Started(workers, self.engine.options)
-            return tuple(
-                rebuild(self, engine, self.directory, one, planned)
-                for one, planned in zip(plan.repairs.rebuilds, plan.rebuilt, strict=True)
-            )
+            for one, planned in zip(plan.repairs.rebuilds, plan.rebuilt, strict=True):
+                try:
+                    rebuilt.append(rebuild(self, engine, self.directory, one, planned))
+                except Invalid as error:
+                    if error.code != "placement-refused":
+                        raise
+                    refused.append((one, error))
+        if refused and not rebuilt and not plan.repairs.actions:
+            raise refused[0][1]
+        return tuple(rebuilt), tuple(
+            f"{', '.join(one.stores)} in {', '.join(one.tasks)} could not be rebuilt: {error}" for one, error in refused
+        )
 
     def verify(self, plan: PlannedRepair, changed: _Repaired) -> _Repaired:
         with self.phase("verify"):
             remaining, is_complete = self.planner.remaining(plan)
-        return _Repaired(changed.kept, changed.rebuilt, remaining, is_complete)
+        return replace(changed, remaining=remaining, is_complete=is_complete)
 
     def report(self, plan: PlannedRepair, changed: _Repaired | None) -> RepairReport:
         notes = [f"Not checked with the brokers: {one}" for one in plan.diagnosis.undecided]
@@ -129,7 +151,8 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         if changed is not None:
             outcome = RepairOutcome.REPAIRED
             kept, rebuilt, remaining = changed.kept, changed.rebuilt, changed.remaining
-            if not changed.is_complete:
+            notes = [*changed.refused, *notes]
+            if not changed.is_complete and not changed.refused:
                 notes.insert(0, "The remaining findings can be repaired too: run this again.")
         else:
             outcome = RepairOutcome.UNCHANGED if plan.is_empty else RepairOutcome.PLANNED

@@ -12,7 +12,8 @@ from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.repair_plan import plan_repairs
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
-from tests.harness.damage_functions import write_checkpoint
+from tests.harness.damage_cases import EXACTLY_ONCE
+from tests.harness.damage_functions import PLAIN, database_of, write_checkpoint
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.doctor.diagnosing import ERROR, NOTE, WARNING, codes, diagnose, plain
 from tests.unit.doctor.golden import examined, worse
@@ -99,3 +100,22 @@ def test_work_that_was_interrupted(tmp_path):
     (tmp_path / "app/.statecore/placement-1/tasks").mkdir(parents=True)
     assert codes(tmp_path) == {"work-unfinished": WARNING}
     assert codes(tmp_path, tasks=["0_0"]) == {}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_task_within_a_task_is_left_to_a_person_and_keeps_no_other_from_its_repair(tmp_path, declared):
+    application = unpacked(EXACTLY_ONCE, tmp_path)
+    (application / "0_0").rename(tmp_path / "0_0")
+    (application / "0_0").mkdir()
+    (tmp_path / "0_0").rename(application / "0_0/0_0")
+    manifest = next(database_of(application, PLAIN, "0_1").glob("MANIFEST-*"))
+    manifest.unlink()
+    seen = examined(application, EXACTLY_ONCE, declared=declared)
+    (one,) = [one for one in seen.findings if one.code == "task-misplaced"]
+    assert (one.task, one.store, one.severity, one.repair) == ("0_0", "0_0", ERROR, None)
+    assert "rocksdb" in one.evidence["files"]
+    assert not [one for one in seen.findings if one.code == "store-unread"]
+    plan = plan_repairs(seen.findings, seen.stores)
+    assert [(one.stores, one.tasks) for one in plan.rebuilds] == [((PLAIN,), ("0_1",))]
+    assert {one.task for one in plan.unrepaired} == {"0_0"}
+    assert "0_0" not in plan.actions

@@ -17,6 +17,7 @@ from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, Fau
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.repair import run
 from statecore.jobs.repair.report import REPAIR_REPORT, RepairOutcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
@@ -129,6 +130,36 @@ def test_a_segment_of_an_unknown_changelog_is_not_created(application: Path) -> 
     with raises(Invalid, "repair-impossible", task="0_0", store="clicks"):
         repaired(application, spec_path=str(spec))
     assert fingerprint(application / "0_0") == before
+
+
+@pytest.mark.parametrize("with_others", [True, False])
+def test_a_rebuild_that_the_directory_refuses_keeps_no_other_repair_from_being_done(
+    application: Path, monkeypatch: pytest.MonkeyPatch, with_others: bool
+) -> None:
+    next((application / "0_0/rocksdb/table").glob("MANIFEST-*")).unlink()
+    if with_others:
+        (application / "0_1" / "clicks").mkdir()
+    spec = application.parent / "stores.yaml"
+    spec.write_text(
+        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
+        '  "0":\n    stores:\n      table: {kind: key-value}\n      clicks: {kind: timestamped-window, retention: 2h}\n'
+    )
+    windows(application / "0_0", {4: 70})
+
+    def refuse(*_: object) -> None:
+        raise Invalid("0_0 has a mount.", code="placement-refused", action="Unmount it.")
+
+    monkeypatch.setattr(run, "rebuild", refuse)
+    if not with_others:
+        shutil.rmtree(application / "0_1")
+        with raises(Invalid, "placement-refused"):
+            repaired(application, spec_path=str(spec))
+        return
+    report = repaired(application, spec_path=str(spec))
+    assert [task.codes for task in report.repaired] == [("segment-missing",)]
+    assert (report.rebuilt, report.exit_code) == ((), 21)
+    assert ["table in 0_0 could not be rebuilt: 0_0 has a mount." in one for one in report.notes] == [True]
+    assert [one["task"] for one in report.remaining] == ["0_0"]
 
 
 def test_a_global_store_that_was_not_closed_is_closed(application: Path) -> None:
