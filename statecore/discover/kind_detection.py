@@ -164,14 +164,20 @@ def _sample(database: Database, family: str, start: int | None, length: int) -> 
 
 
 def _grace_buffer(places: Sequence[StorePlace], starts: Sequence[int], rows: Sequence[Row]) -> Evidence:
-    """Evidence for or against a grace buffer: one segment of 1970 with times of this century, unlike any window."""
+    """Evidence for or against a grace buffer: one segment of 1970 with times of this century, unlike any window.
+
+    With the name and the rows of one it is one in every task, even if the segment of some task was renamed.
+    """
     others = BUILT - {StoreKind.GRACE_BUFFER}
     only = frozenset({StoreKind.GRACE_BUFFER})
+    is_named = places[0].store.endswith(GRACE_BUFFER_SUFFIX)
+    if is_named and rows and all(_is_of_grace_buffer(row) for row in rows):
+        return Evidence(only, "its name and its rows")
     if set(starts) != {0}:
         return Evidence(others, "its segments")
     if rows and all(_is_of_grace_buffer(row) for row in rows):
         return Evidence(only, "its rows")
-    if not rows and places[0].store.endswith(GRACE_BUFFER_SUFFIX):
+    if not rows and is_named:
         return Evidence(only, "its name")
     return Evidence(others if rows else BUILT, "its rows")
 

@@ -30,6 +30,8 @@ def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> l
     # A grace buffer has one segment, and its offset in a file.
     if store.kind.manages_offsets:
         found += [*_disagreeing(store, task, context), *_misplaced(store)]
+    if store.kind is StoreKind.GRACE_BUFFER:
+        found += _misplaced_buffer(store)
     return found
 
 
@@ -184,6 +186,22 @@ def _misplaced(store: StoreView) -> list[Finding]:
             interval_ms=interval,
         )
         for name, what in why.items()
+    ]
+
+
+def _misplaced_buffer(store: StoreView) -> list[Finding]:
+    """A segment of a grace buffer but that of time 0, the only one that Kafka Streams opens."""
+    return [
+        store_finding(
+            store,
+            "segment-misplaced",
+            Severity.LOSS,
+            f"{one.name} is not {store.store}.0, the only segment of such a store that Kafka Streams opens",
+            repair=Repair.REBUILD,
+            segment=one.name,
+        )
+        for one in store.databases
+        if one.start
     ]
 
 

@@ -9,6 +9,8 @@ import pytest
 from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import RELEASES
 from statecore.spec.reader import read_spec
+from tests.golden.directories import unpacked as unpacked_golden
+from tests.harness.damage_cases import EXACTLY_ONCE
 from tests.harness.damage_functions import drop_family, edited, segments_of
 from tests.unit.doctor.diagnosing import (
     ALOS,
@@ -24,6 +26,7 @@ from tests.unit.doctor.diagnosing import (
     unpacked,
     window,
 )
+from tests.unit.doctor.golden import examined
 from tests.unit.doctor.stored import write_database
 
 
@@ -126,3 +129,17 @@ def test_a_database_without_the_name_of_a_segment(tmp_path, rows, repair):
     oldest = segments_of(tmp_path / "app", "w")[0]
     oldest.rename(oldest.with_name("found"))
     assert [one.repair for one in diagnose(tmp_path).findings if one.code == "segment-stray"] == [repair]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_the_renamed_segment_of_a_grace_buffer_hides_no_damage_of_other_tasks(tmp_path, declared):
+    """Without a spec the kind of the store was unknown in every task."""
+    application = unpacked_golden(EXACTLY_ONCE, tmp_path)
+    (application / "1_0/.checkpoint_grace-Buffer").unlink()
+    (application / "1_1/grace-Buffer/grace-Buffer.0").rename(application / "1_1/grace-Buffer/grace-Buffer.1")
+    seen = examined(application, EXACTLY_ONCE, declared=declared)
+    found = {(one.code, one.task): one for one in seen.findings if one.store == "grace-Buffer"}
+    assert {("grace-buffer-miskeyed", "1_0"), ("offset-missing", "1_0")} < found.keys()
+    renamed = found["segment-misplaced", "1_1"]
+    assert (renamed.severity, renamed.repair, renamed.segment) == (LOSS, Repair.REBUILD, "grace-Buffer.1")
+    assert not {code for code, _ in found} & {"kind-mismatch"}
