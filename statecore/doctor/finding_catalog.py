@@ -118,9 +118,9 @@ def _kinds() -> tuple[FindingKind, ...]:
         FindingKind(
             "offset-foreign",
             loss,
-            "a store has the offset of another task's or application's changelog",
-            "The directory is not this task's: two were exchanged, or one was copied. Kafka Streams finds no offset of "
-            "the store's own: at-least-once it restores it from the start, over rows of another store, and answers "
+            "a store has the offset of the changelog of another store, task or application",
+            "The directory is not this store's: two were exchanged, or one was copied. Kafka Streams finds no offset "
+            "of the store's own: at-least-once it restores it from the start, over rows of another store, and answers "
             "with both; under exactly-once it deletes the task and restores it, except for global stores and tasks "
             "with transactional stores (4.4).",
             "Put the directories back where they belong, or rebuild the store. For a global store check first that the "

@@ -247,6 +247,7 @@ class TaskView:
         followed: whether ``statecore standby`` has followed it here.
         wrong_types: what stands in the place of its files and directories, by name.
         has_content: whether Kafka Streams takes its directory for one that is not empty.
+        store_names: the names of its stores.
         unparsable: beside the tasks, directories whose name Kafka Streams takes for a task's and cannot parse.
     """
 
@@ -263,6 +264,7 @@ class TaskView:
     wrong_types: Mapping[str, str] = field(default_factory=dict)
     unparsable: tuple[str, ...] = ()
     has_content: bool = False
+    store_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

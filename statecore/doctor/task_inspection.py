@@ -75,6 +75,7 @@ def inspect_task(
         directory.was_followed(task),
         wrong_types,
         has_content=_has_content(path),
+        store_names=tuple(place.store for place in places),
     )
 
 

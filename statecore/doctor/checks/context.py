@@ -93,15 +93,21 @@ class CheckContext:
         """Whether an exactly-once start deletes the task of a store for it; ``False`` if the guarantee is another."""
         if self.is_at_least_once or store.in_use or store.task == GLOBAL or len(store.readable) < len(store.databases):
             return False  # with an unreadable store the start fails instead
-        at_start = self._at_start(store, task, lambda part: not self.is_foreign(store, part))
+        at_start = self._at_start(store, task, lambda part: not self.is_foreign(store, part, task))
         return why_wiped(at_start, self.release, transactional=self.transactional) is not None
 
-    def is_foreign(self, store: StoreView, part: TopicPartition) -> bool:
-        """Whether an offset is of a changelog partition that is not the store's; topic prefixes are configurable."""
+    def is_foreign(self, store: StoreView, part: TopicPartition, task: TaskView) -> bool:
+        """Whether an offset is of a changelog partition that is not the store's; topic prefixes are configurable.
+
+        Without a spec it is another store's of the task if its name ends with that one's.
+        """
         if part.partition != TaskId.parse(store.task).partition:
             return True
         if store.has_decided_changelog:
             return part.topic != self.changelog_of(store)
+        others = task.store_names if self.spec is None and not _is_named_after(part.topic, store.store) else ()
+        if any(_is_named_after(part.topic, name) for name in others):
+            return True
         return changelog_owner(part.topic, self.application_id, (store.store,)) is not None
 
     def _at_start(self, store: StoreView, task: TaskView, counts: Callable[[TopicPartition], bool]) -> StoreAtStart:
@@ -139,6 +145,10 @@ class CheckContext:
         return bool(migrated(self.entries_of(store, file)))
 
 
+def _is_named_after(topic: str, store: str) -> bool:
+    return topic.endswith(f"-{store}-changelog")
+
+
 _UNLOGGED_REMEDY = (
     "A store without a changelog cannot be rebuilt: put a copy of its directory back, or move it away, and Kafka "
     "Streams creates an empty one."
@@ -170,8 +180,8 @@ def store_finding(
 def foreign_offsets(store: StoreView, offsets_of: Sequence[TopicPartition], context: CheckContext) -> Finding:
     """Finding: a store has offsets only of partitions that are not its changelog."""
     what = (
-        f"has the offset of {offsets_of[0]}, which is not its changelog: the directory belongs to another task or "
-        "application; "
+        f"has the offset of {offsets_of[0]}, which is not its changelog: the directory belongs to another store, task "
+        "or application; "
     )
     if context.transactional:
         what += "Kafka Streams restores the store over these rows, under either guarantee"

@@ -27,7 +27,7 @@ def check_offsets(store: StoreView, task: TaskView, context: CheckContext) -> li
     """Check offset and status of one store of one task, except for what is normal in a running application."""
     found = []
     if store.keeps_offsets_inside is not False:
-        found += [*_missing(store, task, context), *_unknown(store, context), *_foreign(store, context)]
+        found += [*_missing(store, task, context), *_unknown(store, context), *_foreign(store, task, context)]
     if store.closed is False and not store.in_use:
         found.append(_not_closed(store, task, context))
     return found
@@ -90,13 +90,13 @@ def _of_global_partitions(store: StoreView, task: TaskView, context: CheckContex
     return found
 
 
-def _foreign(store: StoreView, context: CheckContext) -> list[Finding]:
+def _foreign(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Offsets of a changelog partition that is not this store's, if it has none of its own."""
     if store.task == GLOBAL:
         return _of_another_topic(store, context)
     if not store.logged:
         return []
-    strange = [one for one in store.offsets if context.is_foreign(store, one)]
+    strange = [one for one in store.offsets if context.is_foreign(store, one, task)]
     if not strange:
         return []
     if len(strange) == len(store.offsets):

@@ -233,3 +233,20 @@ def test_a_store_of_which_the_checkpoint_names_the_source_topic_is_not_called_un
     shutil.rmtree(tmp_path / "app/0_0/rocksdb/u")
     (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\napp-s-changelog 0 7\n")
     assert codes(tmp_path) == {"store-unlogged": NOTE}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_stores_of_one_task_that_were_exchanged(tmp_path, declared):
+    """The changelog in each one's offset is named after the other one."""
+    counts, table = plain(tmp_path, store="counts"), plain(tmp_path, store="b-counts")
+    spec = read_spec(SPEC.format(guarantee=ALOS, stores="counts: {kind: key-value}, b-counts: {kind: key-value}"))
+    how = {"spec": spec} if declared else {"guarantee": ALOS}
+    assert codes(tmp_path, **how) == {}
+    table.rename(tmp_path / "moved")
+    counts.rename(table)
+    (tmp_path / "moved").rename(counts)
+    found = diagnose(tmp_path, **how).findings
+    assert [(one.code, one.store, one.severity) for one in found] == [
+        ("offset-foreign", "b-counts", LOSS),
+        ("offset-foreign", "counts", LOSS),
+    ]
