@@ -42,20 +42,30 @@ def committed_offsets(
     return cluster.run(_committed, cluster, group, sorted(partitions), cluster.deadline())
 
 
+def has_committed(cluster: Cluster, group: str) -> bool:
+    """Whether a group has committed an offset of any topic. Raises as :func:`committed_offsets`.
+
+    Some topic must have been described before: that tells the addresses of the brokers.
+    """
+    return bool(cluster.run(_committed, cluster, group, None, cluster.deadline()))
+
+
 async def _committed(
-    cluster: Cluster, group: str, partitions: list[TopicPartition], deadline: float
+    cluster: Cluster, group: str, partitions: list[TopicPartition] | None, deadline: float
 ) -> dict[TopicPartition, int | None]:
+    """Committed offsets of some partitions, or with ``None`` of all that have one."""
     from kafka.protocol.consumer.group import OffsetFetchRequest
 
     by_topic: dict[str, list[int]] = {}
-    for tp in partitions:
+    for tp in partitions or ():
         by_topic.setdefault(tp.topic, []).append(tp.partition)
 
     def fetch() -> Any:
         topic = OffsetFetchRequest.OffsetFetchRequestTopic
         topics = [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+        wanted = None if partitions is None else topics
         # Under exactly-once offsets are committed by transactions: those of an open transaction do not count yet.
-        return OffsetFetchRequest(group_id=group, topics=topics, require_stable=True, min_version=7, max_version=7)
+        return OffsetFetchRequest(group_id=group, topics=wanted, require_stable=True, min_version=7, max_version=7)
 
     def code_of(response: Any) -> int:
         of_parts = (part.error_code for topic in response.topics for part in topic.partitions)
@@ -65,7 +75,8 @@ async def _committed(
     if code in (0, _GROUP_NOT_FOUND) and response is not None:
         found = [(topic.name, part) for topic in response.topics for part in topic.partitions]
         committed = {TopicPartition(name, part.partition_index): part.committed_offset for name, part in found}
-        return {tp: offset if (offset := committed.get(tp, -1)) >= 0 else None for tp in partitions}
+        known = {tp: offset for tp, offset in committed.items() if offset >= 0}
+        return {tp: known.get(tp) for tp in (known if partitions is None else partitions)}
     if code == _GROUP_DENIED:
         raise Invalid(
             f"The user of this client lacks the right Describe on the consumer group {group}.",

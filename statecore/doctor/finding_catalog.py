@@ -621,6 +621,27 @@ def _kinds() -> tuple[FindingKind, ...]:
             "brokers",
         ),
         FindingKind(
+            "partitions-differ",
+            error,
+            "topics of one subtopology do not have the partitions that belong together",
+            "Every start of the application fails: a changelog has as many partitions as the greatest source topic of "
+            "its subtopology.",
+            "Find out which topic was changed. A topic cannot get fewer partitions: it has to be created again, and an "
+            "application with another number of partitions has to be reset.",
+            (),
+            "brokers",
+        ),
+        FindingKind(
+            "group-offsets-missing",
+            loss,
+            "the state has offsets, and the application's group has committed nothing",
+            "Kafka Streams keeps the state, and reads its input as auto.offset.reset says: earliest applies all of it "
+            "to the state a second time, latest skips what came meanwhile.",
+            "Set the group's offsets to where the state ends, or reset the application and its state together.",
+            (),
+            "brokers",
+        ),
+        FindingKind(
             "source-ahead",
             loss,
             "a source topic's store is ahead of what the application has committed",

@@ -66,7 +66,9 @@ class StoreLogs:
     @property
     def undecided(self) -> list[str]:
         """Undecided questions, with their stores."""
-        return [f"{what}: {shortened_list(stores, _MAX_NAMED)}." for what, stores in self._left.items()]
+        return [
+            f"{what}: {shortened_list([*dict.fromkeys(stores)], _MAX_NAMED)}." for what, stores in self._left.items()
+        ]
 
     def findings(self, store: LoggedStoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
         """Findings by the log of a partition, for a store whose offset is within it."""
@@ -215,6 +217,13 @@ class StoreLogs:
         newest = newest_records(self.reader, partition, start, following, self.limits)
         shown = {} if newest is None else _compare_store(store, newest)
         live = [] if newest is None else [one for one in newest.records if one.value is not None]
+        if live and all(shown.get(one.key) is Comparison.MISSING for one in live):
+            self._note_undecided(
+                store,
+                "it has no row of the keys that were compared: it may be of another topic than there is now, which "
+                "others write (statecore diff shows the rows)",
+            )
+            return
         is_empty = bool(live) and not has_rows(store.kind, store.databases)
         different = differing(shown) if is_empty or Comparison.EQUAL in shown.values() else []
         later = self._later(partition, following, log, different) if different else None

@@ -6,6 +6,7 @@ does not have must be within the log's start and end; otherwise the log is anoth
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,8 +17,10 @@ from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
 from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
+from statecore.words import number_of
 
 _REBUILT = Severity.ERROR
 """Severity for stores that Kafka Streams itself deletes and reads again from the log."""
@@ -32,11 +35,13 @@ class BrokerAnswers:
         logs: offsets of their partitions with a stored offset.
         committed: source partition → next offset that the application's group consumes; ``None`` if it has committed
             none.
+        has_committed: whether the group has committed an offset of any topic; ``None`` if it was not asked.
     """
 
     topics: Mapping[str, TopicDescription]
     logs: Mapping[TopicPartition, LogOffsets] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    has_committed: bool | None = None
 
 
 def topic_finding(
@@ -67,6 +72,48 @@ def findings_of_offsets(
 ) -> list[Finding]:
     """Findings by the offsets alone, store by store."""
     return [found for store in stores for found in _of_store(store, answers, guarantee)]
+
+
+def findings_beyond_stores(stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers) -> list[Finding]:
+    """Findings of all stores together: what the group has committed, and partitions of a subtopology's topics."""
+    by_subtopology: dict[int, list[LoggedStoreOffsets]] = {}
+    for store in stores:
+        if not store.is_global:
+            by_subtopology.setdefault(TaskId.parse(store.task).subtopology, []).append(store)
+    found = [one for _, of in sorted(by_subtopology.items()) for one in _of_partition_counts(of, answers)]
+    applied = {f"{store.task} {store.store}" for of in by_subtopology.values() for store in of if store.known}
+    if answers.has_committed is False and applied:
+        what = (
+            f"{number_of(len(applied), 'store')} of the tasks have offsets of their changelogs, and the application's "
+            "group has committed no offset of any topic: its offsets were deleted, or have expired"
+        )
+        found.append(Finding("group-offsets-missing", what, Severity.LOSS, evidence={"stores": sorted(applied)}))
+    return found
+
+
+def _of_partition_counts(stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers) -> Iterator[Finding]:
+    """Topics of one subtopology with another number of partitions than most of its changelogs.
+
+    Every changelog has as many partitions as the greatest source topic of its subtopology.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    sources: dict[tuple[str, str], int] = {}
+    for store in stores:
+        for name in sorted({partition.topic for partition in store.partitions} & answers.topics.keys()):
+            of = sources if store.is_source(name) else counts if name == store.default_changelog else {}
+            of[store.store, name] = answers.topics[name].partitions
+    if not counts:
+        return
+    usual, _ = max(Counter(counts.values()).items(), key=lambda one: (one[1], -one[0]))
+    strange = {of: count for of, count in counts.items() if count != usual}
+    strange |= {of: count for of, count in sources.items() if count > usual}
+    for (store, topic), count in sorted(strange.items()):
+        what = (
+            f"{topic} has {number_of(count, 'partition')}, and {'the' if (store, topic) in sources else 'other'} "
+            f"changelogs of the subtopology of {store} have {usual}: every start of the application fails"
+        )
+        evidence = {"topic": topic, "partitions": count, "usual": usual}
+        yield Finding("partitions-differ", what, Severity.ERROR, store=store, evidence=evidence)
 
 
 def _of_store(

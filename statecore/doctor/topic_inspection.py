@@ -13,10 +13,11 @@ import statecore.extras.pipeline
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.groups import committed_offsets
+from statecore.changelog.groups import committed_offsets, has_committed
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.doctor.changelog_comparison import ReadLimits
@@ -29,10 +30,11 @@ from statecore.doctor.topic_findings import (
     BrokerAnswers,
     blame_checkpoint_file,
     existing_partitions,
+    findings_beyond_stores,
     findings_of_offsets,
     source_partitions,
 )
-from statecore.errors import NotFound, StatecoreError
+from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import NullProgress, Progress
@@ -110,6 +112,7 @@ def inspect_topics(
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
         answers = query_brokers(cluster, inspection.application_id, stores, [partition for *_, partition in absent])
+        answers, denied = _with_group(cluster, inspection, stores, answers)
         alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
         logs = StoreLogs(reader, answers, guarantee, ReadLimits(time.monotonic() + patience), int(clock() * 1000))
@@ -117,7 +120,23 @@ def inspect_topics(
         if alone:
             found = blame_checkpoint_file(found, alone, _compare(alone, logs))
         found += _of_no_partition(absent, answers.topics)
-    return TopicsInspection(tuple(found), tuple(logs.undecided))
+        found += findings_beyond_stores(stores, answers)
+    return TopicsInspection(tuple(found), (*logs.undecided, *denied))
+
+
+def _with_group(
+    cluster: Cluster, inspection: Inspection, stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers
+) -> tuple[BrokerAnswers, list[str]]:
+    """The answers with whether the group has committed anything; or a sentence if this client may not ask that.
+
+    A running application may not have committed yet.
+    """
+    if inspection.holder is not None or not any(store.known and not store.is_global for store in stores):
+        return answers, []
+    try:
+        return replace(answers, has_committed=has_committed(cluster, inspection.application_id)), []
+    except Invalid as error:
+        return answers, [f"Whether the application's group has committed offsets is not known: {error}"]
 
 
 def _absent_stores(inspection: Inspection, spec: ApplicationSpec) -> list[tuple[str, str, TopicPartition]]:

@@ -348,3 +348,31 @@ def test_topics_that_others_write(
         application.launch()
     application.close(10)
     assert kept.keys() <= files_of(world.directory / "global").keys(), "it does not start, and deletes nothing"
+
+
+@pytest.mark.full
+def test_a_group_without_offsets_and_a_changelog_with_more_partitions(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, EXACTLY_ONCE)
+    world.feed(keys=20)
+    world.live()
+    assert look(world) == ((), ())
+    plain = changelog(world, "plain")
+    ends = [topics.end_offset(world.servers, plain, p) for p in range(PARTITIONS)]
+    topics.forget_group(world.servers, application_id)
+    (gone,) = look(world).findings
+    assert (gone.code, gone.severity, len(gone.evidence["stores"])) == ("group-offsets-missing", Severity.LOSS, 4)
+    again = world.copied("again")
+    with again.application() as running:
+        topics.wait_until_consumed(world.servers, application_id, [world.input])
+        assert sum(running.restored_records().values()) == 0
+    now = [topics.end_offset(world.servers, plain, p) for p in range(PARTITIONS)]
+    assert all(after > before + 20 for before, after in zip(ends, now, strict=True)), "all input a second time"
+    assert look(again) == ((), ())
+
+    topics.grow(world.servers, [plain], 4)
+    (grown,) = look(again).findings
+    assert (grown.code, grown.severity, grown.evidence["partitions"]) == ("partitions-differ", Severity.ERROR, 4)
+    with pytest.raises(StreamsFailed, match="invalid partitions"):
+        again.reopen()

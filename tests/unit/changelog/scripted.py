@@ -137,6 +137,8 @@ class ScriptedBrokers:
     def __init__(self, count: int = 1, versions: Mapping[int, tuple[int, int]] = NEWEST) -> None:
         self.topics: dict[str, Topic] = {}
         self.committed: dict[tuple[str, int], int] = {}
+        self.committed_elsewhere = {("input", 0): 1}
+        """Offsets that are told only to who asks for all of a group."""
         self.sizes: list[tuple[str, int, int]] = []
         """Replicas, as DescribeLogDirs has them: topic, partition, bytes."""
         self.versions = dict(versions)
@@ -483,7 +485,7 @@ class ScriptedBrokers:
         )
 
     def _offsetfetch(self, request: Any) -> Any:
-        return offset_fetch_response(request, self.committed)
+        return offset_fetch_response(request, self.committed, self.committed_elsewhere)
 
     def _describelogdirs(self, request: Any) -> Any:
         result = DescribeLogDirsResponse.DescribeLogDirsResult
@@ -546,7 +548,12 @@ def fetch_error(code: int) -> Callable[[Any], Any]:
 
 
 def offset_fetch_response(
-    request: Any, committed: Mapping[tuple[str, int], int], *, error: int = 0, part_error: int = 0
+    request: Any,
+    committed: Mapping[tuple[str, int], int],
+    elsewhere: Mapping[tuple[str, int], int] = {},
+    *,
+    error: int = 0,
+    part_error: int = 0,
 ) -> Any:
     """The response to an OffsetFetch; what was not committed is -1, as brokers say it."""
     topic = OffsetFetchResponse.OffsetFetchResponseTopic
@@ -561,6 +568,10 @@ def offset_fetch_response(
             error_code=part_error,
         )
 
+    if request.topics is None:
+        committed = {**committed, **elsewhere}
+        topics = [topic(name=name, partitions=[answer(name, number)]) for name, number in sorted(committed)]
+        return OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=error)
     topics = [
         topic(name=one.name, partitions=[answer(one.name, number) for number in one.partition_indexes])
         for one in request.topics

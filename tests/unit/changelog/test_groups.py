@@ -11,7 +11,7 @@ from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-from statecore.changelog.groups import committed_offsets
+from statecore.changelog.groups import committed_offsets, has_committed
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness.raising import raises
@@ -70,6 +70,16 @@ def test_a_topic_that_is_not_there_is_not_one_without_offsets(
 def test_a_group_that_does_not_exist_has_committed_nothing(two: ScriptedBrokers, connect: Connect) -> None:
     two.next(OffsetFetchRequest, lambda request: offset_fetch_response(request, {}, error=69))
     assert committed_offsets(connect(two), "app", [ORDERS]) == {ORDERS: None}
+
+
+def test_whether_a_group_has_committed_an_offset_of_any_topic(two: ScriptedBrokers, connect: Connect) -> None:
+    cluster = connect(two)
+    cluster.describe_topics([ORDERS.topic])
+    assert has_committed(cluster, "app")
+    two.committed_elsewhere = {}
+    assert not has_committed(cluster, "app")
+    two.committed = {("orders", 0): 0}
+    assert has_committed(cluster, "app")
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 88])

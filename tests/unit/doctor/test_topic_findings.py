@@ -17,6 +17,7 @@ from statecore.doctor.topic_findings import (
     BrokerAnswers,
     blame_checkpoint_file,
     existing_partitions,
+    findings_beyond_stores,
     findings_of_offsets,
     source_partitions,
 )
@@ -232,3 +233,53 @@ def test_what_no_file_overrules_stays_as_it_is() -> None:
     assert one.without_file is None
     findings = found(one, told(5, 10))
     assert blame_checkpoint_file(findings, [], []) == findings
+
+
+def stores_of(*names: str) -> list[LoggedStoreOffsets]:
+    return [
+        LoggedStoreOffsets(
+            task,
+            name,
+            StoreKind.KEY_VALUE,
+            f"app-{name}-changelog",
+            {TopicPartition(f"app-{name}-changelog", number): 9},
+        )
+        for name in names
+        for number, task in enumerate(("0_0", "0_1"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "strange"),
+    [
+        ({"a": 2, "b": 2, "c": 2}, []),
+        ({"a": 2, "b": 4, "c": 2}, ["b"]),
+        ({"a": 2, "b": 1, "c": 2}, ["b"]),
+        ({"a": 2, "b": 4}, ["b"]),
+        ({"a": 4}, []),
+    ],
+)
+def test_changelogs_of_one_subtopology_have_equally_many_partitions(
+    partitions: dict[str, int], strange: list[str]
+) -> None:
+    topics = {
+        f"app-{name}-changelog": TopicDescription(f"app-{name}-changelog", "7" * 32, number, {})
+        for name, number in partitions.items()
+    }
+    findings = findings_beyond_stores(stores_of(*partitions), BrokerAnswers(topics))
+    assert [(one.code, one.store, one.severity, one.repair) for one in findings] == [
+        ("partitions-differ", store, Severity.ERROR, None) for store in strange
+    ]
+    elsewhere = [replace(one, task=f"{number}_0") for number, one in enumerate(stores_of(*partitions))]
+    assert findings_beyond_stores(elsewhere, BrokerAnswers(topics)) == []
+
+
+@pytest.mark.parametrize(("partitions", "count"), [(1, 0), (2, 0), (3, 1)])
+def test_a_source_topic_that_grew_ends_every_start(partitions: int, count: int) -> None:
+    table = store(partition=SOURCE, store="table", default_changelog="app-table-changelog", declared=SOURCE.topic)
+    described = {"app-a-changelog": 2, SOURCE.topic: partitions}
+    topics = {name: TopicDescription(name, "7" * 32, number, {}) for name, number in described.items()}
+    findings = findings_beyond_stores([*stores_of("a"), table], BrokerAnswers(topics))
+    assert [(one.code, one.store, one.evidence["usual"]) for one in findings] == [
+        ("partitions-differ", "table", 2)
+    ] * count

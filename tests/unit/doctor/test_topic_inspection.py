@@ -34,9 +34,10 @@ from statecore.stores.lock_holder import Holder
 from tests.harness.damage_functions import edited
 from tests.harness.raising import raises
 from tests.unit.changelog.build import Record, batch, marker
-from tests.unit.changelog.scripted import CLOSE, ScriptedBrokers, part
+from tests.unit.changelog.scripted import CLOSE, ScriptedBrokers, offset_fetch_response, part
 from tests.unit.doctor.stored import offsets, write_database
 
+LOSS = Severity.LOSS
 EXACTLY_ONCE, AT_LEAST_ONCE = ProcessingGuarantee.EXACTLY_ONCE_V2, ProcessingGuarantee.AT_LEAST_ONCE
 TOPIC = "app-s-changelog"
 HOUR = 3_600_000
@@ -103,7 +104,8 @@ def test_of_all_partitions_together_few_questions_are_asked(tmp_path: Path, brok
     counts = {kind: len(brokers.asked(kind)) for kind in (DescribeConfigsRequest, ListOffsetsRequest, FetchRequest)}
     assert counts == {DescribeConfigsRequest: 1, ListOffsetsRequest: 3, FetchRequest: 8}
     assert len(brokers.asked(MetadataRequest)) <= 3
-    assert brokers.asked(OffsetFetchRequest) == [], "of changelogs the group has committed nothing"
+    (asked,) = brokers.asked(OffsetFetchRequest)
+    assert asked.topics is None, "of changelogs the group has committed nothing"
 
 
 def test_a_store_found_stale_by_offsets_is_not_compared_with_the_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -131,6 +133,28 @@ def test_a_source_topic_is_asked_for_what_the_group_has_committed(tmp_path: Path
     (found,) = looked(tmp_path, brokers).findings
     assert (found.code, found.evidence["committed"]) == ("source-ahead", 2)
     assert brokers.asked(OffsetFetchRequest)[0].group_id == "app"
+
+
+def test_a_group_that_has_committed_nothing_processes_its_input_again(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path)
+    written(tmp_path, partition=1)
+    brokers.add(TOPIC, [part(WHOLE), part(WHOLE)])
+    brokers.committed_elsewhere = {}
+    (found,) = looked(tmp_path, brokers).findings
+    assert (found.code, found.severity, found.repair, found.task) == ("group-offsets-missing", LOSS, None, "")
+    assert found.evidence == {"stores": ["0_0 s", "0_1 s"]}
+    assert looked(tmp_path, brokers, inspection={"holder": Holder(7, "java")}).findings == ()
+    brokers.always(OffsetFetchRequest, lambda request: offset_fetch_response(request, {}, error=30))
+    found = looked(tmp_path, brokers)
+    assert found.findings == ()
+    assert "lacks the right Describe on the consumer group app" in found.undecided[0]
+
+
+def test_a_global_store_says_nothing_of_what_the_group_has_committed(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    write_database(tmp_path / "app/global/rocksdb/g", {"default": SAME, "offsets": offsets("source", 0, 5)})
+    brokers.add("source", [part(WHOLE)], configs=compacted())
+    brokers.committed_elsewhere = {}
+    assert looked(tmp_path, brokers).findings == ()
 
 
 def test_brokers_that_cannot_be_asked_are_an_error_and_no_finding(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -325,6 +349,18 @@ def test_rows_of_a_topic_that_others_write_are_not_compared(tmp_path: Path, brok
     brokers.add("source", [part(OTHER)])
     brokers.committed = {("source", 0): 5}
     assert looked(tmp_path, brokers) == ((), ())
+
+
+def test_a_topic_of_others_none_of_whose_keys_has_a_row_is_left_undecided(
+    tmp_path: Path, brokers: ScriptedBrokers
+) -> None:
+    written(tmp_path, topic="source")
+    brokers.add("source", [part(log(*((n, b"other %d" % n, b"v") for n in range(5))))])
+    brokers.committed = {("source", 0): 5}
+    found, (undecided,) = looked(tmp_path, brokers)
+    assert found == ()
+    assert "it may be of another topic" in undecided
+    assert "s of 0_0" in undecided
 
 
 # Whether deletes may be gone.
