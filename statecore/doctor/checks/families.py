@@ -45,8 +45,15 @@ def _misread(store: StoreView, rows: int) -> Finding | None:
 
 
 def _older_families(store: StoreView, database: DatabaseView) -> list[str]:
-    older = store.kind.older_column_families if store.kind.can_be_built else ()
-    return sorted(name for name in older if database.family_rows.get(name))
+    """Families of older formats with rows in a database, which the store's class has opened or will open.
+
+    An undeclared kind is that of all tasks: one whose family this database lacks may be another task's damage.
+    """
+    if not store.kind.can_be_built or (
+        store.declared is None and store.kind.data_column_family not in database.families
+    ):
+        return []
+    return sorted(name for name in store.kind.older_column_families if database.family_rows.get(name))
 
 
 def _unknown(store: StoreView) -> list[Finding]:

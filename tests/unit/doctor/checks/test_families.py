@@ -49,3 +49,24 @@ def test_rows_in_a_family_of_headers_in_one_segment_of_a_store_of_unknown_kind(t
     assert codes(tmp_path) == {"older-rows": NOTE}
     spec = read_spec(SPEC.format(guarantee="at_least_once", stores="s: {kind: session, retention: 10m}"))
     assert codes(tmp_path, spec=spec) == {"kind-mismatch": LOSS, "older-rows": NOTE}
+
+
+def test_another_tasks_family_of_headers_makes_no_rows_of_this_one_unreadable(tmp_path):
+    """Real Kafka Streams opens 0_1, whose class is not that of 0_0, and converts the row."""
+    stamped, row = "keyValueWithTimestamp", [(b"k", bytes(8) + b"v")]
+    plain(tmp_path, rows=0, more={stamped: row, "keyValueWithTimestampAndHeaders": []})
+    plain(tmp_path, "0_1", rows=1, more={stamped: row})
+    found = {(one.code, one.task, one.severity) for one in diagnose(tmp_path).findings}
+    assert ("older-rows", "0_1", NOTE) in found
+    assert "older-rows-misread" not in {code for code, _, _ in found}
+    write_database(
+        tmp_path / "app/0_2/rocksdb/s",
+        {
+            "default": [(b"k", b"v")],
+            stamped: row,
+            "keyValueWithTimestampAndHeaders": [],
+            "offsets": offsets("app-s-changelog", 2, 7),
+        },
+    )
+    misread = {(one.task, one.severity) for one in diagnose(tmp_path).findings if one.code == "older-rows-misread"}
+    assert misread == {("0_2", ERROR)}
