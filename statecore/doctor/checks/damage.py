@@ -160,8 +160,11 @@ def _lost_files(store: StoreView, database: DatabaseView) -> Finding:
         )
         if tables:
             what += f"; it could not read {shortened_list(tables, _NAMED)} there, so that their rows are gone"
-    what += f": compare its rows with {_reference(store)}, restore it if they differ, then delete {there}"
     segment = database.name if store.segmented else ""
+    if not tables and not database.broken:
+        what += f"; it refused no SST file, and the database is whole: {there} may be deleted"
+        return store_finding(store, "files-set-aside", Severity.NOTE, what, segment=segment, files=[*database.lost])
+    what += f": compare its rows with {_reference(store)}, restore it if they differ, then delete {there}"
     return store_finding(
         store, "files-set-aside", Severity.WARNING, what, repair=Repair.REBUILD, segment=segment, files=[*database.lost]
     )

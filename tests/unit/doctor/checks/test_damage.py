@@ -8,6 +8,7 @@ from copy import deepcopy
 from functools import partial
 
 import pytest
+from rocksdict import Options, Rdict
 
 from statecore.doctor.diagnosis import diagnose_directory
 from statecore.doctor.finding_catalog import Repair
@@ -186,24 +187,31 @@ def test_an_unreadable_database_is_neither_healthy_nor_damaged(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("names", "said", "unsaid"),
+    ("names", "severity", "said", "unsaid"),
     [
-        (["000011.sst"], ["1 SST file ", "000011.sst"], ["ldb repair"]),
+        (["000011.sst"], WARNING, ["1 SST file ", "000011.sst"], ["ldb repair"]),
         (
             ["000012.log", "MANIFEST-000005"],
-            ["ldb repair", "000012.log, MANIFEST-000005"],
-            ["SST file", "rows are gone"],
+            NOTE,
+            ["ldb repair", "000012.log, MANIFEST-000005", "is whole"],
+            ["rows are gone", "restore"],
         ),
-        (["000011.sst", "000012.log"], ["ldb repair", "could not read 000011.sst", "rows are gone"], ["did not name"]),
+        (
+            ["000011.sst", "000012.log"],
+            WARNING,
+            ["ldb repair", "could not read 000011.sst", "rows are gone"],
+            ["did not name"],
+        ),
     ],
 )
-def test_files_that_were_kept_aside(tmp_path, names, said, unsaid):
+def test_files_that_were_kept_aside(tmp_path, names, severity, said, unsaid):
     path = plain(tmp_path)
     (path / "lost").mkdir()
     for name in names:
         (path / "lost" / name).write_bytes(b"")
     (one,) = diagnose(tmp_path).findings
-    assert (one.code, one.severity, one.evidence["files"]) == ("files-set-aside", WARNING, names)
+    assert (one.code, one.severity, one.evidence["files"]) == ("files-set-aside", severity, names)
+    assert one.repair is (Repair.REBUILD if severity is WARNING else None)
     assert [word for word in said if word not in one.what] == [word for word in unsaid if word in one.what] == []
 
 
@@ -213,3 +221,15 @@ def test_a_whole_file_that_a_kill_left_is_a_note(tmp_path):
     (path / "000098.sst").write_bytes(b"half a file")
     (one,) = diagnose(tmp_path).findings
     assert (one.code, one.severity, one.evidence["unnamed"]) == ("manifest-truncated", NOTE, ["000099.sst"])
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_repair_by_rocksdb_itself_costs_nothing_if_it_read_every_file(tmp_path, broken):
+    path = plain(tmp_path)
+    if broken:
+        flip(largest_sst(path), -1)
+    Rdict.repair(str(path), Options(raw_mode=True))
+    (path / "rocksdict-config.json").unlink(missing_ok=True)
+    found = {one.code: one.severity for one in diagnose(tmp_path).findings}
+    assert found["files-set-aside"] is (WARNING if broken else NOTE)
+    assert (set(found) == {"files-set-aside"}) is not broken
