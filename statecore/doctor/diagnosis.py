@@ -22,6 +22,7 @@ from statecore.doctor.checks.declared import (
     check_declarations,
     check_empty_tasks,
     check_kind,
+    check_tasks_of_no_subtopology,
     check_transactional,
     check_undeclared_tasks,
 )
@@ -250,6 +251,8 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
                 named = {one.task for one in failing}
                 declared = [*failing, *(one for one in declared if one.task not in named)]
         beyond += [one for one in declared if not _is_transient(one, reading)]
+    elif reading.is_complete and reading.holder is None:
+        beyond += check_tasks_of_no_subtopology(reading.places, reading.tasks, context)
     beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
     wiped = {one.task for one in beyond if one.code == "store-absent" and one.severity is Severity.ERROR}
     backups = {(one.task, one.store): copy for one in reading.stores if (copy := _backup(one, by_task[one.task]))}

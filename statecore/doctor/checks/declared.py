@@ -9,6 +9,7 @@ from statecore.doctor.checks.custom import has_custom_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
+from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.spec.model import ApplicationSpec, StoreSpec, task_of, undecided_kinds, undecided_note
 from statecore.statedir.store_places import StorePlace
@@ -47,7 +48,7 @@ def check_undeclared_tasks(
     Kafka Streams builds the whole topology for the task of a subtopology that does not exist, global stores included,
     and ends when it opens these a second time.
     """
-    if not spec.global_stores or not context.release.offsets_inside:
+    if not context.release.offsets_inside or not (spec.global_stores or _has_globals(tasks)):
         return []
     declared = {store.subtopology for store in (*spec.stores, *spec.global_stores)}
     found = []
@@ -60,6 +61,48 @@ def check_undeclared_tasks(
             )
             found.append(Finding("task-undeclared", what, Severity.ERROR, str(task), own_remedy=_MOVE_AWAY))
     return found
+
+
+def check_tasks_of_no_subtopology(
+    places: Sequence[StorePlace], tasks: Mapping[str, TaskView], context: CheckContext
+) -> list[Finding]:
+    """Without a spec: tasks all of whose stores are those of another subtopology, which has more tasks.
+
+    A topology has a store in one subtopology only.
+    """
+    subtopologies: dict[int, set[str]] = {}
+    stores: dict[int, set[str]] = {}
+    for place in places:
+        if place.partition is not None:
+            subtopologies.setdefault(place.subtopology, set()).add(place.task)
+            stores.setdefault(place.subtopology, set()).add(place.store)
+    fails = context.release.offsets_inside and _has_globals(tasks)
+    found = []
+    for wrong, names in sorted(stores.items()):
+        right = [
+            other
+            for other, of_task in sorted(subtopologies.items())
+            if (len(of_task), -other) > (len(subtopologies[wrong]), -wrong) and stores[other] & names
+        ]
+        if not right or names - set().union(*(stores[other] for other in right)):
+            continue
+        for task in sorted(subtopologies[wrong], key=lambda task: TaskId.parse(task).order):
+            what = (
+                f"{task} has only stores that the tasks of the subtopology {shortened_list([*map(str, right)], 3)} "
+                f"have: if the topology has no subtopology {wrong}, "
+                + (
+                    "every start of the application fails, because it has global stores"
+                    if fails
+                    else "Kafka Streams ignores the directory"
+                )
+            )
+            severity = Severity.ERROR if fails else Severity.WARNING
+            found.append(Finding("task-undeclared", what, severity, task, own_remedy=_MOVE_AWAY))
+    return found
+
+
+def _has_globals(tasks: Mapping[str, TaskView]) -> bool:
+    return GLOBAL in tasks and tasks[GLOBAL].has_content
 
 
 def check_empty_tasks(spec: ApplicationSpec, empty_tasks: Sequence[str]) -> list[Finding]:

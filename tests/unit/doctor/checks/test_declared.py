@@ -55,6 +55,32 @@ def test_a_task_of_no_subtopology_ends_a_start_with_global_stores(tmp_path, with
         assert found() == ignored
 
 
+def test_a_directory_of_global_stores_says_that_the_topology_has_some(tmp_path):
+    plain(tmp_path)
+    plain(tmp_path, task="7_0")
+    spec = read_spec(SPEC.format(guarantee="at_least_once", stores="s: {kind: key-value}"))
+    plain(tmp_path, task="global", store="g", offset=None)
+    assert codes(tmp_path, spec=spec)["task-undeclared"] is ERROR
+
+
+@pytest.mark.parametrize("with_globals", [True, False])
+def test_without_a_spec_a_store_of_two_subtopologies_shows_the_wrong_task(tmp_path, with_globals):
+    for task in ("2_0", "2_1", "9_2", "3_0"):
+        plain(tmp_path, task=task, store="of three" if task == "3_0" else "s")
+    assert (tmp_path / "app/2_1").is_dir()
+    if with_globals:
+        plain(tmp_path, task="global", store="g", offset=None)
+
+    def found(**how):
+        of_tasks = [one for one in diagnose(tmp_path, **how).findings if one.code == "task-undeclared"]
+        return [(one.task, one.severity, one.repair) for one in of_tasks]
+
+    assert found() == [("9_2", ERROR if with_globals else WARNING, None)]
+    assert found(release=RELEASES["4.2"]) == [("9_2", WARNING, None)]
+    plain(tmp_path, task="9_2", store="its own")  # what the store of its former name left
+    assert found() == []
+
+
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_custom_store_is_reported_only_without_an_offset(tmp_path, guarantee):
     task = plain(tmp_path).parent.parent
