@@ -99,21 +99,21 @@ def _of_partition_counts(stores: Sequence[LoggedStoreOffsets], answers: BrokerAn
     counts: dict[tuple[str, str], int] = {}
     sources: dict[tuple[str, str], int] = {}
     for store in stores:
-        for name in sorted({partition.topic for partition in store.partitions} & answers.topics.keys()):
-            of = sources if store.is_source(name) else counts if name == store.default_changelog else {}
-            of[store.store, name] = answers.topics[name].partitions
+        for topic in sorted({partition.topic for partition in store.partitions} & answers.topics.keys()):
+            of = sources if store.is_source(topic) else counts if topic == store.default_changelog else {}
+            of[store.store, topic] = answers.topics[topic].partitions
     if not counts:
         return
     usual, _ = max(Counter(counts.values()).items(), key=lambda one: (one[1], -one[0]))
     strange = {of: count for of, count in counts.items() if count != usual}
     strange |= {of: count for of, count in sources.items() if count > usual}
-    for (store, topic), count in sorted(strange.items()):
+    for (name, topic), count in sorted(strange.items()):
         what = (
-            f"{topic} has {number_of(count, 'partition')}, and {'the' if (store, topic) in sources else 'other'} "
-            f"changelogs of the subtopology of {store} have {usual}: every start of the application fails"
+            f"{topic} has {number_of(count, 'partition')}, and {'the' if (name, topic) in sources else 'other'} "
+            f"changelogs of the subtopology of {name} have {usual}: every start of the application fails"
         )
         evidence = {"topic": topic, "partitions": count, "usual": usual}
-        yield Finding("partitions-differ", what, Severity.ERROR, store=store, evidence=evidence)
+        yield Finding("partitions-differ", what, Severity.ERROR, store=name, evidence=evidence)
 
 
 def _of_store(
