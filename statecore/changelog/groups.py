@@ -42,12 +42,12 @@ def committed_offsets(
     return cluster.run(_committed, cluster, group, sorted(partitions), cluster.deadline())
 
 
-def has_committed(cluster: Cluster, group: str) -> bool:
-    """Whether a group has committed an offset of any topic. Raises as :func:`committed_offsets`.
+def committed_partitions(cluster: Cluster, group: str) -> frozenset[TopicPartition]:
+    """The partitions of which a group has committed an offset. Raises as :func:`committed_offsets`.
 
     Some topic must have been described before: that tells the addresses of the brokers.
     """
-    return bool(cluster.run(_committed, cluster, group, None, cluster.deadline()))
+    return frozenset(cluster.run(_committed, cluster, group, None, cluster.deadline()))
 
 
 async def _committed(

@@ -35,13 +35,13 @@ class BrokerAnswers:
         logs: offsets of their partitions with a stored offset.
         committed: source partition → next offset that the application's group consumes; ``None`` if it has committed
             none.
-        has_committed: whether the group has committed an offset of any topic; ``None`` if it was not asked.
+        group: the partitions of which the group has committed an offset; ``None`` if it was not asked.
     """
 
     topics: Mapping[str, TopicDescription]
     logs: Mapping[TopicPartition, LogOffsets] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
-    has_committed: bool | None = None
+    group: frozenset[TopicPartition] | None = None
 
 
 def topic_finding(
@@ -82,7 +82,7 @@ def findings_beyond_stores(stores: Sequence[LoggedStoreOffsets], answers: Broker
             by_subtopology.setdefault(TaskId.parse(store.task).subtopology, []).append(store)
     found = [one for _, of in sorted(by_subtopology.items()) for one in _of_partition_counts(of, answers)]
     applied = {f"{store.task} {store.store}" for of in by_subtopology.values() for store in of if store.known}
-    if answers.has_committed is False and applied:
+    if answers.group is not None and not answers.group and applied:
         what = (
             f"{number_of(len(applied), 'store')} of the tasks have offsets of their changelogs, and the application's "
             "group has committed no offset of any topic: its offsets were deleted, or have expired"
@@ -114,6 +114,23 @@ def _of_partition_counts(stores: Sequence[LoggedStoreOffsets], answers: BrokerAn
         )
         evidence = {"topic": topic, "partitions": count, "usual": usual}
         yield Finding("partitions-differ", what, Severity.ERROR, store=name, evidence=evidence)
+
+
+def grown_inputs(stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers) -> list[str]:
+    """Sentences about inputs that seem to have more partitions than when the application ran.
+
+    The group has committed offsets of as many partitions as changelogs have. But a partition without records has no
+    offset either, and the inputs of each subtopology are not known.
+    """
+    changelogs = {one.default_changelog for one in stores} & answers.topics.keys()
+    counts = {answers.topics[name].partitions for name in changelogs}
+    committed = Counter(partition.topic for partition in answers.group or ())
+    return [
+        f"{name} has {answers.topics[name].partitions} partitions, and the group has committed offsets of {count}, as "
+        "many as changelogs have: if it is an input of their subtopology, every start fails (partitions-differ)."
+        for name, count in sorted(committed.items())
+        if name in answers.topics and count in counts and answers.topics[name].partitions > max(counts)
+    ]
 
 
 def _of_store(

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.groups import committed_offsets, has_committed
+from statecore.changelog.groups import committed_offsets, committed_partitions
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.doctor.changelog_comparison import ReadLimits
@@ -32,6 +32,7 @@ from statecore.doctor.topic_findings import (
     existing_partitions,
     findings_beyond_stores,
     findings_of_offsets,
+    grown_inputs,
     source_partitions,
 )
 from statecore.errors import Invalid, NotFound, StatecoreError
@@ -127,16 +128,22 @@ def inspect_topics(
 def _with_group(
     cluster: Cluster, inspection: Inspection, stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers
 ) -> tuple[BrokerAnswers, list[str]]:
-    """The answers with whether the group has committed anything; or a sentence if this client may not ask that.
+    """The answers with what the group has committed and its topics, and sentences about what is not known.
 
     A running application may not have committed yet.
     """
     if inspection.holder is not None or not any(store.known and not store.is_global for store in stores):
         return answers, []
     try:
-        return replace(answers, has_committed=has_committed(cluster, inspection.application_id)), []
+        answers = replace(answers, group=committed_partitions(cluster, inspection.application_id))
     except Invalid as error:
         return answers, [f"Whether the application's group has committed offsets is not known: {error}"]
+    try:
+        more = _described(cluster, {partition.topic for partition in answers.group or ()} - answers.topics.keys())
+    except Invalid:  # this client may not describe the inputs
+        return answers, []
+    answers = replace(answers, topics={**answers.topics, **more})
+    return answers, grown_inputs(stores, answers)
 
 
 def _absent_stores(inspection: Inspection, spec: ApplicationSpec) -> list[tuple[str, str, TopicPartition]]:

@@ -19,6 +19,7 @@ from statecore.doctor.topic_findings import (
     existing_partitions,
     findings_beyond_stores,
     findings_of_offsets,
+    grown_inputs,
     source_partitions,
 )
 from statecore.formats.kinds import StoreKind
@@ -283,3 +284,14 @@ def test_a_source_topic_that_grew_ends_every_start(partitions: int, count: int) 
     assert [(one.code, one.store, one.evidence["usual"]) for one in findings] == [
         ("partitions-differ", "table", 2)
     ] * count
+
+
+@pytest.mark.parametrize(
+    ("partitions", "committed", "grown"), [(3, 2, True), (2, 2, False), (3, 3, False), (3, 1, False)]
+)
+def test_an_input_that_may_have_grown_is_told(partitions: int, committed: int, grown: bool) -> None:
+    described = {"app-a-changelog": 2, "input": partitions}
+    topics = {name: TopicDescription(name, "7" * 32, number, {}) for name, number in described.items()}
+    group = frozenset(TopicPartition("input", number) for number in range(committed))
+    told_of = grown_inputs(stores_of("a"), BrokerAnswers(topics, group=group))
+    assert [one.split()[0] for one in told_of] == ["input"] * grown

@@ -100,6 +100,7 @@ def test_of_all_partitions_together_few_questions_are_asked(tmp_path: Path, brok
     for partition in range(8):
         written(tmp_path, partition=partition)
     brokers.add(TOPIC, [part(WHOLE) for _ in range(8)])
+    brokers.committed_elsewhere = {(TOPIC, 0): 1}  # an input would be described, too
     assert looked(tmp_path, brokers) == ((), ())
     counts = {kind: len(brokers.asked(kind)) for kind in (DescribeConfigsRequest, ListOffsetsRequest, FetchRequest)}
     assert counts == {DescribeConfigsRequest: 1, ListOffsetsRequest: 3, FetchRequest: 8}
@@ -148,6 +149,15 @@ def test_a_group_that_has_committed_nothing_processes_its_input_again(tmp_path: 
     found = looked(tmp_path, brokers)
     assert found.findings == ()
     assert "lacks the right Describe on the consumer group app" in found.undecided[0]
+
+
+def test_an_input_that_may_have_grown_is_not_decided(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path)
+    brokers.add(TOPIC, [part(WHOLE)])
+    brokers.add("input", [part(), part()])
+    found, (undecided,) = looked(tmp_path, brokers)
+    assert found == ()
+    assert undecided.startswith("input has 2 partitions, and the group has committed offsets of 1")
 
 
 def test_a_global_store_says_nothing_of_what_the_group_has_committed(tmp_path: Path, brokers: ScriptedBrokers) -> None:
