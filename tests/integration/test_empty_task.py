@@ -36,7 +36,7 @@ def test_what_is_damaged_elsewhere_is_repaired_and_backed_up(
     request = RepairRequest(application_id=application_id, state_dir=str(state_dir), spec_path=str(file), apply=True)
     report = run_repair(request, InProcessEngine())
     assert (report.outcome, [one.tasks for one in report.rebuilt]) == (RepairOutcome.REPAIRED, [("0_0",)])
-    assert {one["task"] for one in report.remaining} == {"0_7"}
+    assert {one["task"] or one["code"] for one in report.remaining} == {"0_7", "group-offsets-missing"}, "it never ran"
     url = (tmp_path / "repository").as_uri()
     create_repository(url)
     backup = run_backup(BackupRequest(spec=spec, state_dir=str(state_dir), repository=url))
