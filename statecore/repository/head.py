@@ -90,6 +90,11 @@ class Head:
         """The newest snapshot; ``None`` where there is none."""
         return self.snapshots[0] if self.snapshots else None
 
+    @property
+    def pins(self) -> dict[str, str]:
+        """The note of each pinned snapshot."""
+        return {entry.snapshot: entry.note for entry in self.snapshots if entry.pinned}
+
     def entry(self, snapshot: str) -> SnapshotEntry | None:
         """The entry of a snapshot, if it is published."""
         return next((entry for entry in self.snapshots if entry.snapshot == snapshot), None)

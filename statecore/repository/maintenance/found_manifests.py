@@ -69,6 +69,16 @@ def find_manifests(
     return {one.manifest.snapshot: one for one in found}, left_out, sorted(others)
 
 
+def readable_manifest(app_repository: ApplicationRepository, name: str) -> Manifest | None:
+    """The manifest in a blob; ``None`` if it is not there, cannot be read, or is not of this application."""
+    try:
+        manifest = MANIFEST.decode(app_repository.blobs.get(name))
+        app_repository.check_own(manifest)
+    except (Invalid, NotFound):
+        return None
+    return manifest
+
+
 def _snapshot_of_name(app_repository: ApplicationRepository, name: str) -> str:
     """The snapshot id in a manifest's name."""
     return name.removeprefix(app_repository.names.manifests).removesuffix(".json")

@@ -25,14 +25,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statecore.documents import DocumentType, compact, parse_json
-from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.errors import Corrupted, NotFound
 from statecore.objectstore.base import Blob
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head
 from statecore.repository.incoming_file import file_errors
 from statecore.repository.layout import is_collected
-from statecore.repository.manifest import MANIFEST, OTHER_RELEASE, VERSION, Manifest, TaskManifestReference
+from statecore.repository.maintenance.found_manifests import readable_manifest
+from statecore.repository.manifest import OTHER_RELEASE, VERSION, Manifest, TaskManifestReference
 
 _READ_BYTES = 8 << 20
 _PIECE = 1 << 16
@@ -129,15 +130,8 @@ def unnamed_manifests(app_repository: ApplicationRepository, head: Head) -> dict
     named = {app_repository.names.manifest(entry.snapshot) for entry in head.snapshots}
     names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests) if blob.name not in named]
 
-    def order(name: str) -> tuple[int, int] | None:
-        try:
-            manifest = MANIFEST.decode(app_repository.blobs.get(name))
-            app_repository.check_own(manifest)
-        except (Invalid, NotFound):
-            return None
-        return manifest.order
-
-    return {name: one for name, one in zip(names, parallel_map(order, names), strict=True) if one is not None}
+    found = parallel_map(lambda name: readable_manifest(app_repository, name), names)
+    return {name: one.order for name, one in zip(names, found, strict=True) if one is not None}
 
 
 @dataclass(frozen=True)

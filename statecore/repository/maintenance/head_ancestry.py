@@ -18,12 +18,13 @@ from collections.abc import Mapping, Set
 from enum import StrEnum
 from typing import NamedTuple
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import NotFound
 from statecore.objectstore.base import Blob
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head
-from statecore.repository.manifest import MANIFEST, Manifest
+from statecore.repository.maintenance.found_manifests import readable_manifest
+from statecore.repository.manifest import Manifest
 
 
 class Ancestry(StrEnum):
@@ -103,12 +104,8 @@ def _later_links(app_repository: ApplicationRepository, snapshot: str) -> Mappin
 
 def _link(app_repository: ApplicationRepository, name: str) -> _Link | None:
     """The link of a manifest; ``None`` if it is not there, or damaged."""
-    try:
-        manifest = MANIFEST.decode(app_repository.blobs.get(name))
-        app_repository.check_own(manifest)
-    except (Invalid, NotFound):
-        return None
-    return _link_of(manifest)
+    manifest = readable_manifest(app_repository, name)
+    return None if manifest is None else _link_of(manifest)
 
 
 def _link_of(manifest: Manifest) -> _Link:

@@ -111,9 +111,9 @@ def plan_repair(
         jump: see :func:`random_jump`.
     """
     app_repository.repository.check_primary()
-    recorded = read_retention(app_repository)
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
+        recorded = read_retention(app_repository)
         return _plan_of_manifests(
             app_repository,
             ("it is missing", "head-missing"),
@@ -135,6 +135,7 @@ def plan_repair(
     except (Corrupted, Invalid) as error:
         if error.code == UNSUPPORTED:
             raise
+        recorded = read_retention(app_repository)
         return _plan_of_manifests(
             app_repository,
             (error.what, error.code),
@@ -188,7 +189,6 @@ def _plan_of_readable_head(
     why = why_reverted(now.head, orders, [one.order for one in lists], recorded.notes)
     if why is not None:
         known = {"epoch": now.head.epoch, "generation": now.head.generation, "collection": now.head.collection}
-        pins = {one.snapshot: one.note for one in now.head.snapshots if one.pinned}
         return _plan_of_manifests(
             app_repository,
             (why, "head-reverted"),
@@ -196,7 +196,7 @@ def _plan_of_readable_head(
             known,
             advance,
             jump,
-            pins=recorded.notes | pins,
+            pins=recorded.notes | now.head.pins,
             keep=recorded.keep_with(now.head.keep),
             before=now,
         )

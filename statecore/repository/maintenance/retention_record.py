@@ -57,10 +57,11 @@ def read_retention(app_repository: ApplicationRepository) -> RetentionRecord:
 
 def record_head(app_repository: ApplicationRepository, head: Head) -> None:
     """Write what a head pins, and what it keeps where there is no record, or a damaged one."""
-    pins = {entry.snapshot: entry.note for entry in head.snapshots if entry.pinned}
 
     def change(record: RetentionRecord) -> RetentionRecord:
-        return replace(_with_pins(record, record.notes | pins), keep=record.keep if record.generation else head.keep)
+        return replace(
+            _with_pins(record, record.notes | head.pins), keep=record.keep if record.generation else head.keep
+        )
 
     _pointer(app_repository).change(change)
 
