@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.faults import fault_points_from_environment
-    from statecore.repository.maintenance.promotion import EPOCHS, plan_promotion, promote
+    from statecore.repository.maintenance.promotion import plan_promotion, promote, promoted
     from statecore.repository.repository import open_repository
 
     repository = open_repository(arguments.repository)
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "repository": repository.object_store.url,
             "copy_of": plan.copy_of,
             "applied": bool(arguments.apply and plan.copy_of),
-            "heads": {name: {"epoch": head.epoch + EPOCHS} for name, head in plan.heads.items()},
+            "heads": {name: {"epoch": promoted(head).epoch} for name, head in plan.heads.items()},
             "damaged": {name: error.to_json() for name, error in plan.damaged.items()},
             "exit_code": code,
         }
@@ -50,14 +50,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _lines(url: str, plan: PromotionPlan, *, applied: bool) -> list[str]:
-    from statecore.repository.maintenance.promotion import EPOCHS
+    from statecore.repository.maintenance.promotion import promoted
 
     if not plan.copy_of:
         return [f"{url} is a primary; there is nothing to do"]
     lines = [f"{url}, a replica of {plan.copy_of}, {'is' if applied else 'would be'} a primary{' now' * applied}"]
     lines += [
         f"  {name}: {number_of(len(head.snapshots), 'snapshot')}, the newest "
-        f"{head.newest.snapshot if head.newest else 'none'}; epoch {head.epoch} → {head.epoch + EPOCHS}"
+        f"{head.newest.snapshot if head.newest else 'none'}; epoch {head.epoch} → {promoted(head).epoch}"
         for name, head in plan.heads.items()
     ]
     lines += [

@@ -69,11 +69,12 @@ def promote(repository: Repository, faults: FaultPoints = NO_FAULTS) -> Promotio
         for name, head in plan.heads.items():
             app_repository = ApplicationRepository(primary, name)
             record_head(app_repository, head)
-            app_repository.change_head(_with_next_epoch)
+            app_repository.change_head(promoted)
             faults.reach("promote-replica.after-head")
         change_descriptor(repository, lambda found: replace(found, copy_of=""))
     return plan
 
 
-def _with_next_epoch(head: Head) -> Head:
+def promoted(head: Head) -> Head:
+    """A head as a promotion leaves it."""
     return replace(head, epoch=head.epoch + EPOCHS, generation=head.generation + 1)
