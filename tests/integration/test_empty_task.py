@@ -12,13 +12,12 @@ from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import RepairOutcome
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
 from tests.harness import damage_functions
 from tests.harness.broker import Broker
+from tests.harness.repairing import repair
 from tests.harness.small_application import small_application
 
 pytestmark = pytest.mark.integration
@@ -33,8 +32,7 @@ def test_what_is_damaged_elsewhere_is_repaired_and_backed_up(
     application = state_dir / application_id
     (application / "0_7").mkdir()
     damage_functions.tables_of(damage_functions.database_of(application, "by-id", "0_0"))[-1].unlink()
-    request = RepairRequest(application_id=application_id, state_dir=str(state_dir), spec_path=str(file), apply=True)
-    report = run_repair(request, InProcessEngine())
+    report = repair(application_id, state_dir, file)
     assert (report.outcome, [one.tasks for one in report.rebuilt]) == (RepairOutcome.REPAIRED, [("0_0",)])
     assert {one["task"] or one["code"] for one in report.remaining} == {"0_7", "group-offsets-missing"}, "it never ran"
     url = (tmp_path / "repository").as_uri()

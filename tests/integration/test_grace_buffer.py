@@ -20,9 +20,6 @@ from statecore.doctor.diagnosis import diagnose_directory
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import load_spec
 from statecore.statedir.placement import apply_placement
@@ -33,6 +30,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.directory import read_database
+from tests.harness.repairing import repair
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
@@ -304,8 +302,7 @@ def test_kafka_streams_never_emits_what_it_has_restored_and_after_a_repair_it_do
 
     found = {(one.task, one.code) for one in diagnose_directory(world.directory, spec=load_spec(spec)).findings}
     assert found == {(task, "grace-buffer-miskeyed") for task in TASKS}
-    request = RepairRequest(application_id=application_id, state_dir=str(state_dir), spec_path=str(spec), apply=True)
-    assert run_repair(request, InProcessEngine()).remaining == ()
+    assert repair(application_id, state_dir, spec).remaining == ()
     for task in TASKS:
         kept = set(world.buffered(task)) - set(right[task])
         assert len(kept) == (KEYS // PARTITIONS if later_ones == "wait" else 0)  # "much later"
@@ -331,10 +328,7 @@ def test_a_buffer_whose_task_the_next_start_wipes_is_lost_unless_it_is_repaired_
     found = {(one.task, one.code) for one in diagnose_directory(world.directory, spec=load_spec(spec)).findings}
     assert found == {(task, code) for task in TASKS for code in ("store-absent", "grace-buffer-miskeyed")}
     if is_repaired:
-        request = RepairRequest(
-            application_id=application_id, state_dir=str(state_dir), spec_path=str(spec), apply=True
-        )
-        assert run_repair(request, InProcessEngine()).remaining == ()
+        assert repair(application_id, state_dir, spec).remaining == ()
         assert diagnose_directory(world.directory, spec=load_spec(spec)).findings == ()
     with world.application() as application:
         restored = application.restored_records()

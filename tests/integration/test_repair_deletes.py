@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
-from tests.harness import damage_functions, topics
+from tests.harness import damage_functions, repairing, topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.feeds import REFERENCE
@@ -117,10 +114,7 @@ def test_a_global_store_without_an_offset_whose_topic_has_lost_deletes(
         assert b"goes" in {key for key, _, _ in running.query_rows("global-table", None)}, "a deleted key lives on"
     spec = state_dir.parent / "stores.yaml"
     spec.write_text(yaml.safe_dump(world.spec()))
-    request = RepairRequest(
-        application_id=application_id, state_dir=str(repaired.state_dir), spec_path=str(spec), apply=True
-    )
-    report = run_repair(request, InProcessEngine())
+    report = repairing.repair(application_id, repaired.state_dir, spec)
     assert [(one["code"], one["severity"]) for one in report.found if one["severity"] != "note"] == [
         ("offset-missing", "loss")
     ]

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from tests.harness import damage_functions
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
@@ -19,6 +16,7 @@ from tests.harness.command import examined, worse_than_notes
 from tests.harness.fed_application import Answers
 from tests.harness.kinds import BEFORE_HEADERS, SINCE_HEADERS
 from tests.harness.rebuilding import KindsWorld, restored
+from tests.harness.repairing import repair
 from tests.harness.streams import StreamsFailed, StreamsJvm
 
 pytestmark = pytest.mark.integration
@@ -79,12 +77,6 @@ def test_rows_that_the_format_with_headers_does_not_read_rightly(
 
     repaired = _with_older_row(_with_headers(opened, tmp_path / "repaired"))
     assert _found(repaired) == (22, [("latest", CODE), ("visits", CODE)])
-    request = RepairRequest(
-        application_id=application_id,
-        state_dir=str(repaired.state_dir),
-        spec_path=str(tmp_path / "stores.yaml"),
-        apply=True,
-    )
-    assert run_repair(request, InProcessEngine()).remaining == ()
+    assert repair(application_id, repaired.state_dir, tmp_path / "stores.yaml").remaining == ()
     assert _found(repaired) == (0, [])
     assert _opened(repaired) == (right, {})

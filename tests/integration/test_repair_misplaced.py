@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
 from tests.harness.damage_functions import segments_of
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.rebuilding import KindsWorld, restored
+from tests.harness.repairing import repair
 from tests.harness.streams import StreamsFailed, StreamsJvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -69,10 +67,7 @@ def test_what_lies_in_the_wrong_place_is_rebuilt_or_left_to_a_person(
     with pytest.raises(StreamsFailed), opened.application():
         pass
 
-    request = RepairRequest(
-        application_id=application_id, state_dir=str(damaged.state_dir), spec_path=str(spec), apply=True
-    )
-    first = run_repair(request, InProcessEngine())
+    first = repair(application_id, damaged.state_dir, spec)
     assert {one["task"] for one in first.remaining} == {"0_2"}
     assert {(store, task) for one in first.rebuilt for store in one.stores for task in one.tasks} == {
         (SESSIONS, "0_0"),

@@ -10,10 +10,7 @@ import yaml
 
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import RepairOutcome
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from tests.harness import damage_functions
 from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
@@ -22,6 +19,7 @@ from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.kinds import GLOBALS, KindsApplication
 from tests.harness.queries import Row
+from tests.harness.repairing import repair
 from tests.harness.streams import StreamsFailed
 
 pytestmark = pytest.mark.integration
@@ -55,10 +53,7 @@ def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
         returned, findings = examined(repaired, spec, "--to", release)
         worse = [(one["code"], one["severity"]) for one in worse_than_notes(findings)]
         assert (returned, worse) == (code, [("checkpoint-stray", severity)])
-    report = run_repair(
-        RepairRequest(application_id=application_id, state_dir=str(repaired), spec_path=str(spec), apply=True),
-        InProcessEngine(),
-    )
+    report = repair(application_id, repaired, spec)
     assert (report.outcome, report.remaining) == (RepairOutcome.REPAIRED, ())
     world.state_dir = repaired
     assert decode_checkpoint((world.directory / "global" / ".checkpoint").read_bytes(), "it") == said
@@ -129,10 +124,7 @@ def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_wor
         ("checkpoint-stray", "0_2", WINDOWS),
     }
     world.state_dir = tmp_path / "repaired"
-    asked = RepairRequest(
-        application_id=application_id, state_dir=str(world.state_dir), spec_path=str(spec), apply=True
-    )
-    report = run_repair(asked, InProcessEngine())
+    report = repair(application_id, world.state_dir, spec)
     assert [(one.task, one.codes) for one in report.repaired] == [("0_0", ("checkpoint-stray",))]
     assert report.rebuilt == ()
     shutil.rmtree(world.directory / "0_1/rocksdb" / PLAIN)

@@ -9,14 +9,13 @@ import yaml
 
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import RepairOutcome
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import create_repository
 from tests.harness import damage_functions, mounts, topics
 from tests.harness.broker import Broker
+from tests.harness.repairing import repair
 from tests.harness.small_application import small_application
 from tests.harness.topics import Record
 
@@ -43,10 +42,7 @@ def test_a_repair_rebuilds_from_a_snapshot_and_publishes_nothing(
         before = repository.head()
         if read_only:
             disk.remount("ro")
-        request = RepairRequest(
-            application_id=application_id, state_dir=str(state_dir), spec_path=str(file), repository=url, apply=True
-        )
-        report = run_repair(request, InProcessEngine())
+        report = repair(application_id, state_dir, file, repository=url)
         assert (report.outcome, [one.bases for one in report.rebuilt]) == (
             RepairOutcome.REPAIRED,
             [(before.snapshots[0].snapshot,)],

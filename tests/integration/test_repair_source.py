@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
@@ -19,6 +16,7 @@ from tests.harness.feeds import EVENTS, SOURCE, Portion
 from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.queries import StoreQuery
 from tests.harness.rebuilding import KindsWorld
+from tests.harness.repairing import repair
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsJvm
 from tests.harness.topics import Record
@@ -84,8 +82,5 @@ def test_a_source_table_that_is_ahead_of_its_group(
     assert _again(world, tmp_path / "opened") == [b"one+second", b"two+second"], "a row of its future"
 
     topics.commit(world.servers, application_id, reset)
-    request = RepairRequest(
-        application_id=application_id, state_dir=str(tmp_path / "repaired"), spec_path=str(spec), apply=True
-    )
-    assert run_repair(request, InProcessEngine()).remaining == ()
+    assert repair(application_id, tmp_path / "repaired", spec).remaining == ()
     assert _again(world, tmp_path / "repaired") == right

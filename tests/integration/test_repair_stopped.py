@@ -21,14 +21,13 @@ from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, RES
 from statecore.jobs.engine.in_process import InProcessEngine, InProcessWorkers
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.repair.report import RepairOutcome, RepairReport
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from tests.harness import damage_functions, mounts
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.raising import raises
+from tests.harness.repairing import repair
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Answers, World
 
@@ -78,13 +77,7 @@ class Damaged:
         return path
 
     def repair(self, state_dir: Path, engine: Engine | None = None, **asked: bool) -> RepairReport:
-        request = RepairRequest(
-            application_id=self.world.application_id,
-            state_dir=str(state_dir),
-            spec_path=str(self.spec),
-            **{"apply": True, **asked},
-        )
-        return run_repair(request, engine or InProcessEngine())
+        return repair(self.world.application_id, state_dir, self.spec, engine, **asked)
 
 
 class _CountedEngine(InProcessEngine):

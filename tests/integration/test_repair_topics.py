@@ -14,13 +14,10 @@ import yaml
 from statecore.errors import Invalid
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
-from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import RepairOutcome, RepairReport
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from statecore.repository.repository import create_repository
 from statecore.statedir.file_trees import fingerprint
-from tests.harness import damage_functions, topics
+from tests.harness import damage_functions, repairing, topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
@@ -56,10 +53,7 @@ def found(world: World) -> tuple[int, dict[tuple[str, str], str]]:
 
 
 def repair(world: World, **asked: Any) -> RepairReport:
-    request = RepairRequest(
-        application_id=world.application_id, state_dir=str(world.state_dir), spec_path=str(spec_of(world)), **asked
-    )
-    return run_repair(request, InProcessEngine())
+    return repairing.repair(world.application_id, world.state_dir, spec_of(world), **{"apply": False, **asked})
 
 
 def assert_repaired(world: World, expected: Answers) -> None:

@@ -10,9 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from statecore.jobs.engine.in_process import InProcessEngine
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.command import examined, worse_than_notes
@@ -20,6 +17,7 @@ from tests.harness.damage_functions import OFFSETS, database_of, put, segments_o
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.modes import AT_LEAST_ONCE, EXACTLY_ONCE
 from tests.harness.rebuilding import KindsWorld, restored
+from tests.harness.repairing import repair
 from tests.harness.streams import StreamsFailed, StreamsJvm
 
 pytestmark = pytest.mark.integration
@@ -99,13 +97,10 @@ def test_nothing_starts_with_it_and_all_does_after_a_repair(
     returned, findings = examined(damaged.state_dir, spec)
     assert returned == 21
     assert {one["code"] for one in worse_than_notes(findings)} == {code for code, _ in CASES.values()}
-    request = RepairRequest(
-        application_id=application_id, state_dir=str(damaged.state_dir), spec_path=str(spec), apply=True
-    )
-    first = run_repair(request, InProcessEngine())  # the store without its offset file is rebuilt after that
+    first = repair(application_id, damaged.state_dir, spec)  # the store without its offset file is rebuilt after that
     wiped = {"grace-buffer-miskeyed"} if guarantee == EXACTLY_ONCE else set()  # the buffer would be restored then
     assert {one["code"] for one in first.remaining} == {"offset-missing"} | wiped
-    assert run_repair(request, InProcessEngine()).remaining == ()
+    assert repair(application_id, damaged.state_dir, spec).remaining == ()
     assert examined(damaged.state_dir, spec)[0] == 0
     with damaged.application() as running:
         assert damaged.answers(running) == right

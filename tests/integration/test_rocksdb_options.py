@@ -22,8 +22,6 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.read_report import ReadReport
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import run_repair
 from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.request import AdvanceRequest
 from statecore.jobs.restore.run import run_restore
@@ -35,6 +33,7 @@ from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
 from tests.harness.config_setter import CONFIG_SETTER, config_setter
+from tests.harness.repairing import repair
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.tables import NOW, Answers, World
 from tests.harness.topics import Record
@@ -193,10 +192,7 @@ class SetWorld(World):
     def repair(self) -> Any:
         spec = self.state_dir.parent / "stores.yaml"
         spec.write_text(json.dumps(self.request().spec))
-        request = RepairRequest(
-            application_id=self.application_id, state_dir=str(self.state_dir), spec_path=str(spec), apply=True
-        )
-        return run_repair(request, InProcessEngine())
+        return repair(self.application_id, self.state_dir, spec)
 
     def refuses(self, job: str, said: str = "") -> None:
         before = fingerprint(self.directory.task_path("0_0"))
