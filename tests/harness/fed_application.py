@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import yaml
+
 from tests.harness import directory, topics
 from tests.harness.feeds import MINUTE, SPAN, Portion
 from tests.harness.kinds import KindsApplication
@@ -71,6 +73,16 @@ class FedApplication:
         other.state_dir = state_dir
         return other
 
+    def copied(self, name: str) -> Self:
+        """The same application upon a copy of its directory as it is now, beside it."""
+        other = self.at(self.state_dir.parent / name)
+        shutil.copytree(self.state_dir, other.state_dir)
+        return other
+
+    def feed_all(self) -> None:
+        """Feeds it everything, and waits until it has it."""
+        self.feed(self.kinds.feed(self.base, self.partitions))
+
     def feed(self, portions: list[Portion]) -> None:
         """Produces portions, all roles' at once, and waits each time until the application has them."""
         left = list(portions)
@@ -126,6 +138,11 @@ class FedApplication:
             "subtopologies": self.kinds.subtopologies(self.description, self.inputs),
             **({"global_stores": found} if (found := self.kinds.global_stores(self.inputs)) else {}),
         }
+
+    def write_spec(self, file: Path) -> Path:
+        """The same as a file."""
+        file.write_text(yaml.safe_dump(self.spec()))
+        return file
 
 
 def eventually(found: Callable[[], T], expected: T, timeout: float = 600.0) -> T:

@@ -24,7 +24,6 @@ die at the same moment share one death: ``live`` for each, then one ``kill``.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -163,10 +162,6 @@ class VersionedApplication(FedApplication):
         every = self.kinds.feed(self.base, self.partitions)
         size = -(-len(every) // parts)
         return [every[start : start + size] for start in range(0, len(every), size)]
-
-    def feed_all(self) -> None:
-        """Feeds it everything, and waits until it has it."""
-        self.feed(list(itertools.chain.from_iterable(self.portions())))
 
     def feed(self, portions: list[Portion]) -> None:
         """Produces portions and waits until the application has them and has committed, its global stores too."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from statecore.errors import Fenced
 from statecore.formats.releases import GLOBAL
@@ -52,8 +51,8 @@ def test_nothing_is_done_to_an_application_that_has_lost_its_lock(
     directory = StateDirectory(state_dir, application_id)
     repository, warm, spec_file = f"file://{tmp_path / 'repository'}", tmp_path / "warm", tmp_path / "stores.yaml"
     with world.application() as running:
-        world.feed(world.kinds.feed(world.base, PARTITIONS))
-        spec_file.write_text(yaml.safe_dump(world.spec()))
+        world.feed_all()
+        world.write_spec(spec_file)
         assert statecore_here("repo", "init", "--repository", repository).returncode == 0
         assert statecore_here("standby", "--spec", spec_file, "--state-dir", warm, "--once").returncode == 0
         before = world.answers(running)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.harness import damage_functions, repairing, topics
 from tests.harness.broker import Broker
@@ -93,9 +90,7 @@ def test_a_global_store_without_an_offset_whose_topic_has_lost_deletes(
     topics.produce(world.servers, topic, [Record(key, b"there", 0) for key in (b"stays", b"goes")])
     with world.application() as running:
         eventually(lambda: len(running.query_rows("global-table", None)), 2)
-    older = copy.copy(world)
-    older.state_dir = state_dir.parent / "older"
-    shutil.copytree(state_dir, older.state_dir)
+    older = world.copied("older")
     topics.produce(world.servers, topic, [Record(b"goes", None, 0)])
     compact(broker, topic, 0, b"goes")
     world.state_dir = state_dir.parent / "empty"
@@ -107,13 +102,10 @@ def test_a_global_store_without_an_offset_whose_topic_has_lost_deletes(
     damage_functions.change_offsets(
         damage_functions.database_of(older.directory, "global-table", "global"), lambda _: None
     )
-    repaired = copy.copy(older)
-    repaired.state_dir = state_dir.parent / "repaired"
-    shutil.copytree(older.state_dir, repaired.state_dir)
+    repaired = older.copied("repaired")
     with older.application() as running:
         assert b"goes" in {key for key, _, _ in running.query_rows("global-table", None)}, "a deleted key lives on"
-    spec = state_dir.parent / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
+    spec = world.write_spec(state_dir.parent / "stores.yaml")
     report = repairing.repair(application_id, repaired.state_dir, spec)
     assert [(one["code"], one["severity"]) for one in report.found if one["severity"] != "note"] == [
         ("offset-missing", "loss")

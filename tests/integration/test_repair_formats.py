@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.harness import damage_functions
 from tests.harness.broker import Broker
@@ -47,20 +46,18 @@ def _with_older_row(world: KindsWorld) -> KindsWorld:
 
 
 def _found(world: KindsWorld) -> tuple[int, list[tuple[str, str]]]:
-    spec = world.state_dir.parent / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
+    spec = world.write_spec(world.state_dir.parent / "stores.yaml")
     code, findings = examined(world.state_dir, spec)
     return code, sorted((one["store"], one["code"]) for one in worse_than_notes(findings))
 
 
 @pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
 def test_rows_that_the_format_with_headers_does_not_read_rightly(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, guarantee: str
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
-    (tmp_path / "state").mkdir()
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", guarantee, BEFORE_HEADERS, 1)
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, BEFORE_HEADERS, 1)
     with world.application():
-        world.feed(world.kinds.feed(world.base, 1))
+        world.feed_all()
     right, _ = _opened(_with_headers(world, tmp_path / "empty", copied=False))
     assert all(right.values())
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
@@ -36,18 +34,15 @@ def _move_into_itself(task: Path) -> None:
 
 @pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
 def test_what_lies_in_the_wrong_place_is_rebuilt_or_left_to_a_person(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, guarantee: str
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
-    (tmp_path / "state").mkdir()
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", guarantee, SMALL, 3)
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, SMALL, 3)
     with world.application():
-        world.feed(world.kinds.feed(world.base, 3))
+        world.feed_all()
     with world.application() as running:
         right = world.answers(running)
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
-    damaged = world.at(tmp_path / "damaged")
-    shutil.copytree(world.state_dir, damaged.state_dir)
+    spec = world.write_spec(tmp_path / "stores.yaml")
+    damaged = world.copied("damaged")
     _lose_directory(segments_of(damaged.directory, SESSIONS, "0_0")[-1])
     (damaged.directory / "0_1" / WINDOWS).rename(damaged.directory / "0_1/rocksdb" / WINDOWS)
     _move_into_itself(damaged.directory / "0_2")
@@ -62,9 +57,7 @@ def test_what_lies_in_the_wrong_place_is_rebuilt_or_left_to_a_person(
         ("rows-differ", "0_0"),
         ("rows-differ", "0_1"),
     }
-    opened = world.at(tmp_path / "opened")
-    shutil.copytree(damaged.state_dir, opened.state_dir)
-    with pytest.raises(StreamsFailed), opened.application():
+    with pytest.raises(StreamsFailed), damaged.copied("opened").application():
         pass
 
     first = repair(application_id, damaged.state_dir, spec)

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
@@ -28,11 +27,9 @@ pytestmark = pytest.mark.integration
 @pytest.mark.full
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
-    fleet: Fleet, application_id: str, tmp_path: Path, guarantee: str
+    fleet: Fleet, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
     """``checkpoint-stray``, of a global table that the application has no more."""
-    state_dir = tmp_path / "state"
-    state_dir.mkdir()
     world = fleet.application(application_id, state_dir, guarantee, GLOBALS, 1)
     with world.on("4.2") as running:
         world.feed_all()
@@ -40,8 +37,7 @@ def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
     file = world.directory / "global" / ".checkpoint"
     said = decode_checkpoint(file.read_bytes(), str(file))
     file.write_bytes(encode_checkpoint({**said, TopicPartition(f"{application_id}-gone", 0): 3}))
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
+    spec = world.write_spec(tmp_path / "stores.yaml")
 
     repaired = tmp_path / "repaired"
     shutil.copytree(state_dir, repaired)
@@ -88,17 +84,14 @@ def _unknown(file: Path, changelog: str) -> None:
 
 @pytest.mark.parametrize("guarantee", one_of([*reversed(GUARANTEES)]))
 def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_word(
-    fleet: Fleet, application_id: str, tmp_path: Path, guarantee: str
+    fleet: Fleet, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
     """``checkpoint-stray`` and ``manifest-truncated``."""
-    state_dir = tmp_path / "state"
-    state_dir.mkdir()
     world = fleet.application(application_id, state_dir, guarantee, STORES, 3)
     with world.on("4.2") as running:
         world.feed_all()
         right = world.answers(running)
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
+    spec = world.write_spec(tmp_path / "stores.yaml")
     shutil.rmtree(world.directory / "0_0/rocksdb" / PLAIN)
     damage_functions.cut_manifest(world.directory / "0_1/rocksdb" / PLAIN, all_files=True, between=True)
     for segment in damage_functions.segments_of(world.directory, WINDOWS, "0_2"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -62,20 +60,18 @@ def _again(world: KindsWorld, state_dir: Path) -> list[bytes | None]:
 
 @pytest.mark.parametrize("guarantee", one_of(["exactly_once_v2", "at_least_once"]))
 def test_a_source_table_that_is_ahead_of_its_group(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, guarantee: str
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
-    (tmp_path / "state").mkdir()
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", guarantee, JOINED, 1)
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, JOINED, 1)
     with world.application():
-        world.feed(_feed(world.base, 1))
+        world.feed_all()
     right = [b"one+first", b"two+second"]
     assert _results(world) == right
     reset = {(world.inputs[SOURCE], 0): 1, (world.inputs[EVENTS], 0): 0}
     topics.commit(world.servers, application_id, reset)
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
+    spec = world.write_spec(tmp_path / "stores.yaml")
     for name in ("opened", "repaired"):
-        shutil.copytree(tmp_path / "state", tmp_path / name)
+        world.copied(name)
     code, findings = examined(tmp_path / "repaired", spec)
     assert (code, [one["code"] for one in worse_than_notes(findings)]) == (22, ["source-ahead"])
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
@@ -66,25 +65,21 @@ def _more_behind_a_position(application: Path) -> None:
 
 @pytest.mark.parametrize("guarantee", one_of([EXACTLY_ONCE, AT_LEAST_ONCE]))
 def test_nothing_starts_with_it_and_all_does_after_a_repair(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, guarantee: str
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
-    (tmp_path / "state").mkdir()
-    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", guarantee, SMALL, 1)
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, SMALL, 1)
     with world.application():
-        world.feed(world.kinds.feed(world.base, 1))
+        world.feed_all()
     with world.application() as running:
         right = world.answers(running)
 
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
-    damaged = world.at(tmp_path / "damaged")
-    shutil.copytree(world.state_dir, damaged.state_dir)
+    spec = world.write_spec(tmp_path / "stores.yaml")
+    damaged = world.copied("damaged")
     for _, inflict in CASES.values():
         inflict(damaged.directory)
     _more_behind_a_position(damaged.directory)
     for name, (code, inflict) in {**CASES, **BY_HAND}.items():
-        one = world.at(tmp_path / name)
-        shutil.copytree(world.state_dir, one.state_dir)
+        one = world.copied(name)
         inflict(one.directory)
         if name in BY_HAND:
             returned, findings = examined(one.state_dir, spec)

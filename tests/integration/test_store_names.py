@@ -41,7 +41,7 @@ def test_names_of_files_that_no_store_has_are_as_good_as_others(
     names = (".checkpoint-x", ".checkpoint_x", "y.position")
     world = KindsWorld(broker, streams_jvm, application_id, state_dir, "exactly_once_v2", application(*names))
     with world.application():
-        world.feed(world.kinds.feed(world.base, world.partitions))
+        world.feed_all()
     rows = world.rows()
     assert {store.partition("/")[0] for _, store in rows} == {"x", *names}
     directory = StateDirectory(state_dir, application_id)
@@ -58,7 +58,7 @@ def test_a_store_in_the_place_of_another_ones_position_lets_the_first_start_succ
 ) -> None:
     world = KindsWorld(broker, streams_jvm, application_id, state_dir, "at_least_once", application("x.position"))
     with world.application():
-        world.feed(world.kinds.feed(world.base, world.partitions))
+        world.feed_all()
     with raises(Invalid, "spec-invalid"):
         parse_spec(world.spec())
     found = diagnose_directory(StateDirectory(state_dir, application_id)).findings

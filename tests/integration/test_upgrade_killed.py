@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.harness.command import examined, statecore_here, worse_than_notes
 from tests.harness.config_setter import CONFIG_SETTER, config_setter
@@ -29,16 +28,13 @@ _HALT = f'if (storeName.startsWith("{WINDOWS}.") && OPENED.incrementAndGet() == 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_the_next_start_goes_on_with_the_upgrade_and_the_older_release_does_after_a_migration(
-    fleet: Fleet, application_id: str, tmp_path: Path, guarantee: str
+    fleet: Fleet, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
 ) -> None:
-    state_dir = tmp_path / "state"
-    state_dir.mkdir()
     world = fleet.application(application_id, state_dir, guarantee, SMALL, 2)
     with world.on("4.2") as running:
         world.feed_all()
         right = world.answers(running)
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(yaml.safe_dump(world.spec()))
+    spec = world.write_spec(tmp_path / "stores.yaml")
 
     jvm = fleet.jvm("4.3")
     world.kinds = replace(SMALL, properties={**SMALL.properties, CONFIG_SETTER: config_setter(jvm, _HALT, _COUNT)})

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from tests.harness.case_selection import one_of
 from tests.harness.command import examined, statecore, statecore_here
@@ -134,7 +133,7 @@ def test_an_upgrade_behind_an_init_container_restores_nothing(
     with world.on(release) as running:
         world.feed([*first, *second])
         before = world.answers(running)
-    (spec := tmp_path / "stores.yaml").write_text(yaml.safe_dump(world.spec()))
+    spec = world.write_spec(tmp_path / "stores.yaml")
     found = ways(world, world.state_dir, words={"without-spec": (), "with-spec": ("--spec", spec)})
     # 3.9 keeps the offsets of global stores only after 10,000 records: it restores them itself at every start.
     expected = {"global-table": 16} if release == "3.9" else {}
@@ -186,7 +185,7 @@ def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_
         everything = guarantee == "exactly_once_v2"
         assert found["migrate"].restored == (ALL if everything else TWO_THIRDS), guarantee
         assert any("no offset is read" in why for why in left(found["migrate"])) is everything
-        (spec := tmp_path / f"{guarantee}.yaml").write_text(yaml.safe_dump(world.spec()))
+        spec = world.write_spec(tmp_path / f"{guarantee}.yaml")
         found_by_doctor = examined(died, spec, "--offline")[1]
         late = {one["store"] for one in found_by_doctor if one["code"] == "rows-after-checkpoint"}
         assert late == ON_TASKS
