@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -25,3 +26,13 @@ def load_dag(dag_id: str, **kwargs: Any) -> DAG:
     bag = bag_of(dag_id, **kwargs)
     assert bag.import_errors == {}
     return bag.dags[dag_id]
+
+
+def assert_explained(dag: DAG, first: Collection[str] | None = None) -> None:
+    """Each parameter has a title and a description; only those ``first`` are in the form's first section."""
+    for name in dag.params:
+        param = dag.params.get_param(name)
+        assert param.schema["title"]
+        assert param.description
+        if first is not None:
+            assert ("section" in param.schema) is (name not in first)

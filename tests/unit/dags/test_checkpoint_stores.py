@@ -33,7 +33,7 @@ from tests.harness.raising import raises
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import local_calls
-from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, bag_of, load_dag
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, assert_explained, bag_of, load_dag
 from tests.unit.dags.test_restore_stores import events, states
 from tests.unit.jobs.backup.snapshots import World
 
@@ -83,11 +83,7 @@ def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so(
     assert "keeps running" in (dag.doc_md or "")
     assert dag.tags == {"statecore", "kafka-streams", "checkpoint"}
     assert (dag.catchup, dag.max_active_runs, dag.schedule) == (False, 16, None)
-    for name in dag.params:
-        param = dag.params.get_param(name)
-        assert param.schema["title"]
-        assert param.description
-        assert ("section" in param.schema) is (name not in ("applications", "repository", "force"))
+    assert_explained(dag, ("applications", "repository", "force"))
     assert {"force", "when_refused", "versioned", "memory_budget", "spark_conf"} <= set(dag.params)
     assert {"stores", "partitions", "state_dir"}.isdisjoint(dag.params)
 

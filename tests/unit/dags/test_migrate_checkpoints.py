@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from tests.unit.airflow.directory_change.migration_stub import asked, stub
 from tests.unit.airflow.stub import StubSpark
-from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, load_dag
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, assert_explained, load_dag
 from tests.unit.dags.test_restore_stores import states, values
 
 pytestmark = AIRFLOWS_OWN_WARNINGS
@@ -43,11 +43,7 @@ def test_the_dag_explains_itself_and_never_runs_by_itself() -> None:
     assert dag.tags == {"statecore", "kafka-streams", "migrate"}
     assert (dag.catchup, dag.schedule) == (False, None)
     assert all(f"`{task}`" in (dag.doc_md or "") for task in dag.task_dict)
-    for name in dag.params:
-        param = dag.params.get_param(name)
-        assert param.schema["title"]
-        assert param.description
-        assert ("section" in param.schema) is (name not in ("directories", "to"))
+    assert_explained(dag, ("directories", "to"))
 
 
 def test_a_run_has_to_name_directories_and_release() -> None:

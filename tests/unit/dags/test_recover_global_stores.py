@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import ParamValidationError
 
-from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, load_dag
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, assert_explained, load_dag
 
 DIRECTORY = {"application_id": "a", "state_dir": "/srv", "spec_path": "/srv/a.yaml"}
 
@@ -26,10 +26,7 @@ def test_the_dag_explains_itself_and_never_runs_by_itself() -> None:
     assert dag.tags == {"statecore", "kafka-streams", "recover"}
     assert (dag.catchup, dag.schedule) == (False, None)
     assert all(f"`{task}`" in (dag.doc_md or "") for task in dag.task_dict)
-    for name in dag.params:
-        param = dag.params.get_param(name)
-        assert param.schema["title"]
-        assert param.description
+    assert_explained(dag)
 
 
 def test_a_run_has_to_name_directories_with_their_specs() -> None:

@@ -17,7 +17,7 @@ from statecore.errors import Invalid
 from tests.harness.raising import raises
 from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
-from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, load_dag
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, assert_explained, load_dag
 
 DAGS = ROOT / "dags"
 
@@ -74,12 +74,8 @@ def test_the_dag_explains_itself() -> None:
     assert "holds the stores already is refused" not in (dag.doc_md or "")
     assert dag.tags == {"statecore", "kafka-streams", "restore"}
     assert dag.catchup is False
-    for name in dag.params:
-        param = dag.params.get_param(name)
-        assert param.schema["title"]
-        assert param.description
-        # The form opens its first section, of parameters without one: what a run has to name must not be folded away.
-        assert ("section" in param.schema) is (name not in ("applications", "directories", "state_dir"))
+    # The form opens its first section, of parameters without one: what a run has to name must not be folded away.
+    assert_explained(dag, ("applications", "directories", "state_dir"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import ParamValidationError
 
 from tests.unit.airflow.stub import StubSpark, spec
-from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, bag_of, load_dag
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, assert_explained, bag_of, load_dag
 from tests.unit.dags.test_restore_stores import events, states, values
 
 REPOSITORY = "file:///srv/states"
@@ -28,11 +28,7 @@ def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so(
     assert dag.tags == {"statecore", "kafka-streams", "snapshot"}
     assert (dag.catchup, dag.max_active_runs, dag.schedule) == (False, 1, None)
     assert dag.task_dict["publish"].partial_kwargs["retries"] == 2
-    for name in dag.params:
-        param = dag.params.get_param(name)
-        assert param.schema["title"]
-        assert param.description
-        assert ("section" in param.schema) is (name not in ("applications", "repository"))
+    assert_explained(dag, ("applications", "repository"))
 
 
 def test_the_form_has_nothing_of_placing() -> None:

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import ParamValidationError
 
 from statecore.repository.maintenance.verification_record import Level, read_record
-from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, bag_of, load_dag
+from tests.unit.dags.loading import AIRFLOWS_OWN_WARNINGS, assert_explained, bag_of, load_dag
 from tests.unit.dags.test_restore_stores import states, values
 from tests.unit.repository.published import Publishing, flip
 
@@ -45,10 +45,7 @@ def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so(
     assert dag.tags == {"statecore", "kafka-streams", "snapshot"}
     assert (dag.catchup, dag.max_active_runs, dag.schedule) == (False, 1, None)
     assert dag.task_dict["verify"].partial_kwargs["retries"] == 2
-    for name in dag.params:
-        param = dag.params.get_param(name)
-        assert param.schema["title"]
-        assert param.description
+    assert_explained(dag)
     monkeypatch.setenv("STATECORE_VERIFY_SCHEDULE", "@daily")
     (said,) = bag_of("verify_snapshots").import_errors.values()
     assert "Error code: setting-missing" in said
