@@ -12,7 +12,8 @@ from rocksdict import Checkpoint, Options, Rdict
 
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.stores.rocksdb.directory import current_manifest
-from tests.unit.formats.test_rocksdb_log import files, sized, varint
+from tests.unit.formats.test_rocksdb_log import files, sized
+from tests.unit.images.sst_files import varint
 
 FAMILIES = ("default", "keyValueWithTimestamp")
 

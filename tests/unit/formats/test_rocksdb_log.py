@@ -8,14 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from statecore.formats.rocksdb_log import LiveFile, families_of_log, read_manifest
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
+from tests.unit.images.sst_files import varint
 
 
 def sized(data: bytes) -> bytes:

@@ -15,6 +15,11 @@ from statecore.stores.rocksdb.store import RocksDBStore
 
 Record = tuple[bytes | None, bytes | None]
 
+RECORDS: list[Record] = [
+    (b"key-%05d" % (number * 31 % 2000), None if number % 17 == 0 else b"value-%d" % number) for number in range(6000)
+]
+"""Most keys several times, some deleted at the end."""
+
 
 class CuttingRunBuilder(RunBuilder):
     """Makes several runs of any kind, which overlap, as users' builders do of kinds with index rows."""

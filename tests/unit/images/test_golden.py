@@ -24,6 +24,7 @@ from statecore.images.versions.build import VersionRunBuilder, build_version_run
 from tests.golden import make
 from tests.harness import feeds
 from tests.harness.directory import read_database
+from tests.unit.changelog.build import header_bytes
 from tests.unit.images.changelog import CuttingRunBuilder
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("*.json"))
@@ -168,28 +169,13 @@ def batches(records: list[dict[str, Any]], rows: int) -> Iterator[pa.RecordBatch
         pa.array([unhex(record["value"]) for record in records], pa.binary()),
         pa.array([record["offset"] for record in records], pa.int64()),
         pa.array([record["timestamp"] for record in records], pa.int64()),
-        pa.array([wire_headers(record["headers"]) for record in records], pa.binary()),
+        pa.array(
+            [header_bytes([(name.encode(), unhex(value)) for name, value in record["headers"]]) for record in records],
+            pa.binary(),
+        ),
     ]
     schema = CHANGELOG_SCHEMA.append(HEADERS_FIELD)
     yield from pa.Table.from_arrays(columns, schema=schema).to_batches(max_chunksize=rows)
-
-
-def wire_headers(headers: list[tuple[str, str | None]]) -> bytes:
-    """Headers as they lie in a record batch."""
-    wire = varint(len(headers))
-    for name, value in headers:
-        wire += varint(len(name.encode())) + name.encode()
-        wire += varint(-1) if value is None else varint(len(value) // 2) + bytes.fromhex(value)
-    return wire
-
-
-def varint(number: int) -> bytes:
-    left = (number << 1) ^ (number >> 63)
-    coded = bytearray()
-    while left > 127:
-        coded.append(left & 127 | 128)
-        left >>= 7
-    return bytes([*coded, left])
 
 
 def unhex(text: str | None) -> bytes | None:

@@ -23,14 +23,11 @@ from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
-from tests.unit.images.changelog import CuttingRunBuilder, Record, batches, expected_rows, stored_rows
+from tests.unit.images.changelog import RECORDS, CuttingRunBuilder, Record, batches, expected_rows, stored_rows
 from tests.unit.images.test_universal_compaction import as_they_are
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 3)
-RECORDS: list[Record] = [
-    (b"key-%05d" % (number * 31 % 2000), None if number % 17 == 0 else b"value-%d" % number) for number in range(6000)
-]
 
 
 def runs_of(path: Path, records: list[Record] = RECORDS, *, rows: int = 6000) -> list[Run]:

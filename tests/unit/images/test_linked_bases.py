@@ -25,16 +25,13 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
 from tests.harness.verify_image import verify_image
-from tests.unit.images.changelog import CuttingRunBuilder, Record, batches, expected_rows, stored_rows
+from tests.unit.images.changelog import RECORDS, CuttingRunBuilder, batches, expected_rows, stored_rows
 from tests.unit.images.test_image import flip
 from tests.unit.images.test_segmented_image import KIND as WINDOW
 from tests.unit.images.test_segmented_image import SEGMENTATION, WRITES, Write, batch, window_key
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 3)
-RECORDS: list[Record] = [
-    (b"key-%05d" % (number * 31 % 2000), None if number % 17 == 0 else b"value-%d" % number) for number in range(6000)
-]
 
 
 def runs_of(path: Path, start: int, end: int, *, base: BaseDatabases, rows: int = 6000) -> list[RunFile]:

@@ -23,7 +23,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.case_selection import one_of
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
-from tests.unit.images.changelog import CuttingRunBuilder, Record, batch, batches, expected_rows
+from tests.unit.images.changelog import RECORDS, CuttingRunBuilder, Record, batch, batches, expected_rows
 from tests.unit.images.sst_files import Rows, files_of, written
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -143,11 +143,6 @@ def test_runs_whose_keys_grow_to_megabytes(tmp_path: Path, rows_at_once: int) ->
     if rows_at_once > 1:
         found = verify_image(tmp_path / "image", StoreKind.KEY_VALUE, [CHANGELOG], identity=image.identity)
         assert found == image
-
-
-RECORDS: list[Record] = [
-    (b"key-%05d" % (number * 31 % 2000), None if number % 17 == 0 else b"value-%d" % number) for number in range(6000)
-]
 
 
 def runs_of(path: Path, kind: StoreKind, records: list[Record], rows: int) -> list[Run]:

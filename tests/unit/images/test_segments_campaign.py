@@ -30,6 +30,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.case_selection import three_of
 from tests.harness.reference_digest import digest_of
 from tests.harness.verify_image import verify_image
+from tests.unit.changelog.build import header_bytes, varint
 from tests.unit.images.changelog import CuttingRunBuilder
 
 CHANGELOG = TopicPartition("app-s-changelog", 3)
@@ -64,23 +65,6 @@ class History:
 
 
 # ---- the changelog
-
-
-def varint(number: int) -> bytes:
-    """``ByteUtils.writeVarint``: zig-zag, seven bits a byte."""
-    left = (number << 1) ^ (number >> 31)
-    out = b""
-    while left > 0x7F:
-        out += bytes([left & 0x7F | 0x80])
-        left >>= 7
-    return out + bytes([left])
-
-
-def header_bytes(headers: tuple[Header, ...]) -> bytes:
-    out = varint(len(headers))
-    for key, value in headers:
-        out += varint(len(key)) + key + (varint(-1) if value is None else varint(len(value)) + value)
-    return out
 
 
 def is_session(kind: StoreKind) -> bool:
