@@ -421,8 +421,7 @@ def _error(head: ReportHead) -> str:
 
 
 def _by(head: ReportHead) -> str:
-    made = head.attempt
-    return f", by {made.user} on {made.host} with statecore {made.release}" if made.user else ""
+    return _made_by(head.attempt)
 
 
 def _when(head: ReportHead) -> str:
