@@ -33,6 +33,7 @@ from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
 from statecore.spec.bootstrap_servers import parse_bootstrap_servers
+from statecore.spec.client_settings import SASL_MECHANISMS
 from statecore.spec.model import ProcessingGuarantee
 from statecore.system_errors import system_error
 
@@ -63,7 +64,6 @@ _UNQUOTED = (
 )
 """Settings whose values have no quotes; Java takes a quote as part of the value."""
 
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
 _OAUTH = "sasl.oauthbearer."
 _TRANSLATED_CLASSES = re.compile(
     r"org\.apache\.kafka\.common\.security\.oauthbearer\.(secured\.)?OAuthBearerLoginCallbackHandler|"
@@ -309,8 +309,10 @@ class _Translation:
 
     def _sasl(self) -> None:
         mechanism = self._get("sasl.mechanism") or "GSSAPI"
-        if mechanism not in _MECHANISMS:
-            self.problems.append(f"sasl.mechanism {mechanism} is not supported; supported: {', '.join(_MECHANISMS)}")
+        if mechanism not in SASL_MECHANISMS:
+            self.problems.append(
+                f"sasl.mechanism {mechanism} is not supported; supported: {', '.join(SASL_MECHANISMS)}"
+            )
             return
         if "software.amazon.msk.auth.iam" in (self._get("sasl.login.callback.handler.class") or ""):
             mechanism = "AWS_MSK_IAM"
