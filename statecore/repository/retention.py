@@ -35,7 +35,7 @@ class KeptSnapshot(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def judged_entries(entries: Sequence[SnapshotEntry], keep: Retention) -> list[KeptSnapshot]:
+def entries_with_reasons(entries: Sequence[SnapshotEntry], keep: Retention) -> list[KeptSnapshot]:
     """Each entry, in their order (newest first), with the reasons for which it is kept."""
     made = [_made_at(entry.created_at) for entry in entries]
     reasons: dict[str, list[str]] = {entry.snapshot: ["pinned"] if entry.pinned else [] for entry in entries}
@@ -57,7 +57,7 @@ def judged_entries(entries: Sequence[SnapshotEntry], keep: Retention) -> list[Ke
 
 def retained_entries(entries: Sequence[SnapshotEntry], keep: Retention) -> tuple[SnapshotEntry, ...]:
     """The entries that a new head keeps, in their order (newest first)."""
-    return tuple(one.entry for one in judged_entries(entries, keep) if one.reasons)
+    return tuple(one.entry for one in entries_with_reasons(entries, keep) if one.reasons)
 
 
 def _made_at(made: str) -> datetime:

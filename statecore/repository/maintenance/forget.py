@@ -12,7 +12,7 @@ from statecore.repository.head import Head, Retention
 from statecore.repository.listing import entry_of
 from statecore.repository.maintenance.retention_record import read_retention, record_retention
 from statecore.repository.repository import check_descriptor_unchanged
-from statecore.repository.retention import KeptSnapshot, judged_entries
+from statecore.repository.retention import KeptSnapshot, entries_with_reasons
 
 
 class ForgetPlan(NamedTuple):
@@ -80,8 +80,8 @@ def _plan(head: Head, keep: Retention | None, named: Collection[str]) -> ForgetP
             action="Keep at least the newest snapshot: --keep-last 1.",
             application_id=head.application_id,
         )
-    judged = judged_entries(head.snapshots, keep)
-    return ForgetPlan(keep, judged, keep != head.keep or any(not one.reasons for one in judged))
+    entries = entries_with_reasons(head.snapshots, keep)
+    return ForgetPlan(keep, entries, keep != head.keep or any(not one.reasons for one in entries))
 
 
 def _without(head: Head, named: Collection[str]) -> ForgetPlan:
@@ -100,6 +100,6 @@ def _without(head: Head, named: Collection[str]) -> ForgetPlan:
             )
     kept = [
         KeptSnapshot(one.entry, () if one.entry.snapshot in named else one.reasons or ("not named",))
-        for one in judged_entries(head.snapshots, head.keep)
+        for one in entries_with_reasons(head.snapshots, head.keep)
     ]
     return ForgetPlan(head.keep, kept, any(not one.reasons for one in kept))

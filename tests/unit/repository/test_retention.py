@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.repository.head import Retention, SnapshotEntry
-from statecore.repository.retention import judged_entries, retained_entries
+from statecore.repository.retention import entries_with_reasons, retained_entries
 
 KEEP = Retention()
 NEWEST = KEEP.last
@@ -165,8 +165,8 @@ def test_a_retention_keeps_what_it_says(keep: Retention, expected: Sequence[int]
 
 def test_each_reason_is_said() -> None:
     history = [entry(2, START), entry(1, START - timedelta(days=1), pinned=True), entry(0, START - timedelta(days=1))]
-    judged = judged_entries(history, Retention(1, 1, 2, 0))
-    assert [one.reasons for one in judged] == [("last", "hourly", "daily"), ("pinned", "daily"), ()]
+    found = entries_with_reasons(history, Retention(1, 1, 2, 0))
+    assert [one.reasons for one in found] == [("last", "hourly", "daily"), ("pinned", "daily"), ()]
 
 
 def test_one_clock_that_is_wrong_makes_no_other_snapshot_too_old() -> None:
