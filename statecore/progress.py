@@ -170,11 +170,10 @@ class MachineProgress(_Stepwise):
 
     Args:
         stream: by default stdout.
-        interval: minimum seconds between two ``advance`` lines.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, clock: Clock = time.monotonic, interval: float = 2.0):
-        super().__init__(clock, interval)
+    def __init__(self, stream: TextIO | None = None, *, clock: Clock = time.monotonic):
+        super().__init__(clock, interval=2.0)
         self._stream = stream if stream is not None else sys.stdout
 
     def _write(self, event: str, message: str) -> None:

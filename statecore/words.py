@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 WARNING = "warning: "
 """Start of a note that asks for something to be done; other notes need nothing."""
 
+_OFFSETS_SHOWN = 4
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -34,10 +35,10 @@ def known_number(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
-def offset_list(offsets: Iterable[int], most: int = 4) -> str:
+def offset_list(offsets: Iterable[int]) -> str:
     """``1234, unknown, ...``: an offset below 0 is unknown."""
     words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
-    return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
+    return ", ".join(words[:_OFFSETS_SHOWN]) + (", ..." if len(words) > _OFFSETS_SHOWN else "")
 
 
 def format_bytes(count: float) -> str:

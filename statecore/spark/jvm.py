@@ -126,8 +126,8 @@ def delete_unused_archives(archive: Path) -> None:
                 older.unlink()
 
 
-def _wait_until_complete(path: Path, seconds: float = 30.0) -> bool:
-    size, deadline = -1, time.monotonic() + seconds
+def _wait_until_complete(path: Path) -> bool:
+    size, deadline = -1, time.monotonic() + 30.0
     while time.monotonic() < deadline:
         now = path.stat().st_size if path.exists() else -1
         if now > 0 and now == size:

@@ -56,7 +56,6 @@ class AssignedTasks:
         tasks: StartupTasks[StandbyTask],
         say: Callable[[str], None],
         *,
-        sleep: Callable[[float], None] = time.sleep,
         clock: Clock = time.monotonic,
         faults: FaultPoints = NO_FAULTS,
         group: Callable[..., GroupMember] = GroupMember,
@@ -64,7 +63,7 @@ class AssignedTasks:
     ) -> None:
         self._make_group, self._ask_ends = group, ends
         self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
-        self._manager, self._say, self._sleep, self._faults = task_manager, say, sleep, faults
+        self._manager, self._say, self._faults = task_manager, say, faults
         self._clock = clock
         self._startup = tasks
         changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
@@ -128,7 +127,7 @@ class AssignedTasks:
                 self._messages.changes("group", {})
             except Retryable as error:
                 self._messages.changes("group", {"": str(error)})
-                self._sleep(timeout)
+                time.sleep(timeout)
         return self.has_pending_assignment
 
     def apply_assignment(self) -> None:

@@ -98,12 +98,11 @@ def removable_tasks(
     spec: ApplicationSpec,
     cleanup_delay_ms: int,
     force: bool = False,
-    clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """Task directories that would be deleted if their owners had all of their state."""
     return [
         task
-        for task, found in _expired(directory, owned, spec, cleanup_delay_ms, int(clock() * 1000))
+        for task, found in _expired(directory, owned, spec, cleanup_delay_ms, int(time.time() * 1000))
         if isinstance(found, TaskSum)
         and (
             (force and is_forcible(found))
