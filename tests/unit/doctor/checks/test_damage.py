@@ -118,11 +118,6 @@ def shorten_manifest(path):
     os.truncate(file, file.stat().st_size - 5)
 
 
-def empty_manifest(path):
-    """As if it had lost all that came after its beginning."""
-    os.truncate(next(path.glob("MANIFEST*")), 60)
-
-
 @pytest.mark.parametrize(
     ("spoil", "code"),
     [
