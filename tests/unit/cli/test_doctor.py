@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
@@ -18,6 +19,15 @@ from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import code_said
 from tests.unit.changelog.scripted import ScriptedBrokers
 from tests.unit.doctor.stored import offsets, write_database
+
+
+def spec_file(path: Path) -> Path:
+    file = path / "stores.yaml"
+    file.write_text(
+        "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
+    )
+    return file
 
 
 @pytest.fixture
@@ -113,11 +123,7 @@ def test_a_scan_says_how_far_it_is(run, tmp_path):
 
 def test_a_spec_gives_application_and_guarantee(run, tmp_path):
     store(tmp_path, "0_0", status=1)
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(
-        "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
-        "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
-    )
+    spec = spec_file(tmp_path)
     assert run("--spec", str(spec), "--offline")[0] == 20
     code, _, err = run("--spec", str(spec), "--processing-guarantee", "exactly_once_v2")
     assert (code, code_said(err)) == (13, "guarantee-mismatch")
@@ -158,11 +164,7 @@ def test_brokers_that_are_named_are_asked_by_doctor_and_by_repair(run, tmp_path)
 
 def test_a_repair_is_of_the_application_of_the_spec_and_for_no_other_release(run, tmp_path):
     store(tmp_path, "0_0")
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(
-        "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
-        "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
-    )
+    spec = spec_file(tmp_path)
     code, out, _ = run("--offline", "--spec", str(spec), command="repair")
     assert (code, out.startswith("shop in ")) == (0, True)
     code, out, _ = run("--json", command="repair")
@@ -190,11 +192,7 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
     (tmp_path / "shop/0_0/of-another-tool").touch()
     assert "statecore repair" not in run()[1]
     (tmp_path / "shop/0_0/.checkpoint").write_text("0\n1\nshop-orders-changelog 0 3\n")
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(
-        "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
-        "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
-    )
+    spec = spec_file(tmp_path)
     *_, last = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
     assert last.startswith("Show the plan of a repair: statecore repair --")
     assert last.endswith(f"--spec {spec} --offline")

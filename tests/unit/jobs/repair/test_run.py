@@ -62,6 +62,19 @@ def windows(task: Path, at: Mapping[int, int]) -> None:
         write_database(task / "clicks" / f"clicks.{hour * HOUR}", families)
 
 
+BOTH = '  "0": {stores: {table: {kind: key-value}, clicks: {kind: timestamped-window, retention: 2h}}}\n'
+
+
+def spec_file(application: Path, subtopologies: str) -> str:
+    """Path of a spec of the application with these subtopologies, beside it."""
+    file = application.parent / "stores.yaml"
+    file.write_text(
+        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
+        + subtopologies
+    )
+    return str(file)
+
+
 def repaired(application: Path, guarantee: ProcessingGuarantee = EOS, **asked: Any) -> RepairReport:
     request = RepairRequest(
         **{
@@ -108,12 +121,8 @@ def test_segments_that_disagree_are_lowered_to_the_smallest_offset(application: 
 
 def test_a_store_without_a_segment_gets_one_that_keeps_an_offset(application: Path) -> None:
     (application / "0_0" / "clicks").mkdir()
-    spec = application.parent / "stores.yaml"
-    spec.write_text(
-        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
-        '  "0":\n    stores:\n      table: {kind: key-value}\n      clicks: {kind: timestamped-window, retention: 2h}\n'
-    )
-    assert repaired(application, spec_path=str(spec), tasks=("0_0",)).outcome is RepairOutcome.REPAIRED
+    spec = spec_file(application, BOTH)
+    assert repaired(application, spec_path=spec, tasks=("0_0",)).outcome is RepairOutcome.REPAIRED
     state = read_database_state(application / "0_0" / "clicks" / "clicks.0")
     assert state.offsets == {TopicPartition("app-clicks-changelog", 0): -4}
     assert state.closed_cleanly
@@ -121,14 +130,12 @@ def test_a_store_without_a_segment_gets_one_that_keeps_an_offset(application: Pa
 
 def test_a_segment_of_an_unknown_changelog_is_not_created(application: Path) -> None:
     (application / "0_0" / "clicks").mkdir()
-    spec = application.parent / "stores.yaml"
-    spec.write_text(
-        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
-        '  "0": {stores: {clicks: {kind: timestamped-window, retention: 2h, changelog: "?"}}}\n'
+    spec = spec_file(
+        application, '  "0": {stores: {clicks: {kind: timestamped-window, retention: 2h, changelog: "?"}}}\n'
     )
     before = fingerprint(application / "0_0")
     with raises(Invalid, "repair-impossible", task="0_0", store="clicks"):
-        repaired(application, spec_path=str(spec))
+        repaired(application, spec_path=spec)
     assert fingerprint(application / "0_0") == before
 
 
@@ -139,11 +146,7 @@ def test_a_rebuild_that_the_directory_refuses_keeps_no_other_repair_from_being_d
     next((application / "0_0/rocksdb/table").glob("MANIFEST-*")).unlink()
     if with_others:
         (application / "0_1" / "clicks").mkdir()
-    spec = application.parent / "stores.yaml"
-    spec.write_text(
-        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
-        '  "0":\n    stores:\n      table: {kind: key-value}\n      clicks: {kind: timestamped-window, retention: 2h}\n'
-    )
+    spec = spec_file(application, BOTH)
     windows(application / "0_0", {4: 70})
 
     def refuse(*_: object) -> None:
@@ -153,9 +156,9 @@ def test_a_rebuild_that_the_directory_refuses_keeps_no_other_repair_from_being_d
     if not with_others:
         shutil.rmtree(application / "0_1")
         with raises(Invalid, "placement-refused"):
-            repaired(application, spec_path=str(spec))
+            repaired(application, spec_path=spec)
         return
-    report = repaired(application, spec_path=str(spec))
+    report = repaired(application, spec_path=spec)
     assert [task.codes for task in report.repaired] == [("segment-missing",)]
     assert (report.rebuilt, report.exit_code) == ((), 21)
     assert ["table in 0_0 could not be rebuilt: 0_0 has a mount." in one for one in report.notes] == [True]
@@ -336,14 +339,13 @@ def test_stores_that_no_restore_would_rebuild_are_listed_and_the_rest_is_repaire
         table(application / "0_0", 0, name=name, status=1)
     table(application / "0_2", 2, status=1)
     (application / "0_1" / ".checkpoint").write_text("0\n1\napp-table-changelog 1 30\n")
-    spec = application.parent / "stores.yaml"
-    spec.write_text(
-        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
+    spec = spec_file(
+        application,
         '  "0": {stores: {table: {kind: key-value}, undecided: {kind: "?"}, '
         "unlogged: {kind: key-value, changelog: none}}}\n"
-        '  "1": {stores: {elsewhere: {kind: key-value}}}\n'
+        '  "1": {stores: {elsewhere: {kind: key-value}}}\n',
     )
-    plan = repaired(application, apply=False, spec_path=str(spec))
+    plan = repaired(application, apply=False, spec_path=spec)
     assert [(one.stores, one.tasks) for one in plan.rebuilt] == [(("table",), ("0_2",))]
     assert [(one.task, one.codes) for one in plan.repaired] == [("0_1", ("checkpoint-ahead",))]
     left = {(one["store"], one["code"]): one["remedy"] for one in plan.remaining}
@@ -376,26 +378,18 @@ def test_of_a_task_of_an_older_release_no_rebuild_is_promised(application: Path)
 
 def test_a_plan_says_what_a_rebuild_is_made_from(application: Path) -> None:
     table(application / "0_2", 2, status=1)
-    spec = application.parent / "stores.yaml"
-    spec.write_text(
-        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
-        '  "0": {stores: {table: {kind: key-value}}}\n'
-    )
-    (planned,) = repaired(application, apply=False, spec_path=str(spec)).rebuilt
+    spec = spec_file(application, '  "0": {stores: {table: {kind: key-value}}}\n')
+    (planned,) = repaired(application, apply=False, spec_path=spec).rebuilt
     assert (planned.stores, planned.sources) == (("table",), "the brokers at nowhere:1")
-    (planned,) = repaired(application, apply=False, spec_path=str(spec), repository="file:///r").rebuilt
+    (planned,) = repaired(application, apply=False, spec_path=spec, repository="file:///r").rebuilt
     assert planned.sources.endswith(" in file:///r")
 
 
 def test_the_deleted_only_store_of_a_task_is_rebuilt(application: Path) -> None:
     shutil.rmtree(application / "0_1" / "rocksdb" / "table")
-    spec = application.parent / "stores.yaml"
-    spec.write_text(
-        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
-        '  "0": {stores: {table: {kind: key-value}}}\n'
-    )
+    spec = spec_file(application, '  "0": {stores: {table: {kind: key-value}}}\n')
     for tasks in ((), ("0_1",)):
-        plan = repaired(application, apply=False, spec_path=str(spec), tasks=tasks)
+        plan = repaired(application, apply=False, spec_path=spec, tasks=tasks)
         assert [(one.stores, one.tasks, one.codes) for one in plan.rebuilt] == [
             (("table",), ("0_1",), ("store-absent",))
         ]
