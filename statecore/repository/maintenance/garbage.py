@@ -47,18 +47,19 @@ class NameSet:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._hashes = array("Q", sorted({_hash64(name) for name in names}))
+        self._hashes = array("Q", sorted({hash64(name) for name in names}))
 
     def __len__(self) -> int:
         return len(self._hashes)
 
     def __contains__(self, name: str) -> bool:
-        wanted = _hash64(name)
+        wanted = hash64(name)
         at = bisect_left(self._hashes, wanted)
         return at < len(self._hashes) and self._hashes[at] == wanted
 
 
-def _hash64(name: str) -> int:
+def hash64(name: str) -> int:
+    """A hash of a blob's name."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest())
 
 

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from statecore.repository.blob_verification import NamedFile, sizes
 from statecore.repository.head import Head
 from statecore.repository.listing import ApplicationView, list_application
 from statecore.repository.maintenance.blob_reading import damaged_files
+from statecore.repository.maintenance.garbage import hash64
 from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.maintenance.verification_record import (
     Level,
@@ -64,7 +64,7 @@ class Subset(NamedTuple):
 
     def has(self, blob: str) -> bool:
         assert self.part is not None
-        return int.from_bytes(blake2b(blob.encode(), digest_size=8).digest()) % self.parts == self.part - 1
+        return hash64(blob) % self.parts == self.part - 1
 
 
 ALL = Subset()
