@@ -215,7 +215,6 @@ class EncryptionArguments:
 
 
 def encryption_arguments(location: S3Location) -> EncryptionArguments:
-    """Encryption arguments of requests to a location."""
     if location.encryption is Encryption.SSE_S3:
         return EncryptionArguments({"ServerSideEncryption": "AES256"}, {})
     if location.encryption is Encryption.SSE_KMS:

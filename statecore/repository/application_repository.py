@@ -190,7 +190,6 @@ class ApplicationRepository:
 
     @property
     def list_command(self) -> str:
-        """The command that lists the snapshots."""
         return self._command("repo", "snapshots")
 
     @property
@@ -254,7 +253,6 @@ class ApplicationRepository:
         return applications_in(self.repository)
 
     def manifest(self, entry: SnapshotEntry) -> Document[Manifest]:
-        """The manifest of a published snapshot."""
         name, what = self.names.manifest(entry.snapshot), f"The manifest of snapshot {entry.snapshot}"
         try:
             content = self.blobs.get(name)

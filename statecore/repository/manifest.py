@@ -140,7 +140,6 @@ class StoreSnapshot:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """Offsets in its databases."""
         return {one.topic_partition: one.offset for one in self.changelogs}
 
     @property

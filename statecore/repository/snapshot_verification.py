@@ -32,7 +32,6 @@ TaskManifestKey = tuple[str, Extent]  # Identifies a task manifest: its hash and
 
 
 def key_of(reference: TaskManifestReference) -> TaskManifestKey:
-    """The key of the task manifest that a reference names."""
     return reference.sha256, reference.extent
 
 

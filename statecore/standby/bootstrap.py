@@ -313,12 +313,10 @@ class _UntilStopped(NullProgress):
         self._stop = stop
 
     def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
-        """See `Progress`."""
         super().phase(name, total, unit)
         self._check()
 
     def advance(self, amount: int = 1) -> None:
-        """See `Progress`."""
         super().advance(amount)
         self._check()
 

@@ -54,7 +54,6 @@ class StandbyReport:
         return max((task.exit_code for task in self.tasks), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object."""
         return {**asdict(self), "exit_code": self.exit_code}
 
 
@@ -80,7 +79,6 @@ class StandbyMetrics:
         return self._metrics.observe(RESTORE_REMAINING, remaining, self._of(task))
 
     def count_records(self, task: str, records: int) -> None:
-        """Count records of a task."""
         self._metrics.add(UPDATED, records, self._of(task))
 
     def close(self) -> None:

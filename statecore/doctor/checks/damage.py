@@ -101,7 +101,6 @@ def _segment(store: StoreView, database: DatabaseView) -> str:
 
 
 def _why_flush_lost(store: StoreView, database: DatabaseView, task: TaskView, context: CheckContext) -> str:
-    """:func:`why_flush_lost` of a database."""
     return why_flush_lost(
         database.unnamed,
         context.entries_of(store, task.checkpoint),

@@ -53,7 +53,6 @@ class Base:
 
     @property
     def is_directory(self) -> bool:
-        """Whether it is in the state directory."""
         return self.snapshot is None
 
     @property

@@ -134,7 +134,6 @@ def _why_incomplete(key: Key, store: StoreSpec, found: StoreDirectory) -> Refuse
 
 
 def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path]:
-    """The databases of a store, by segment."""
     if not store.kind.is_segmented:
         return {None: found.path}
     interval = segment_interval_of(store)

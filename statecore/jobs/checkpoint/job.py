@@ -43,7 +43,6 @@ class Tails:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """For the report."""
         return (*self.planned.notes, *map(str, self.reconciled.values()))
 
 

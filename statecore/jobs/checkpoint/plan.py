@@ -42,7 +42,6 @@ class CheckpointPlan(PlannedTails):
 
     @property
     def note_lines(self) -> tuple[str, ...]:
-        """The notes as lines for an operator."""
         return tuple(map(note_line, self.notes))
 
     @property

@@ -185,7 +185,6 @@ class FetchRequest(Request):
             )
 
     def wants(self, task: str) -> bool:
-        """Whether the request includes a task."""
         if self.tasks:
             return task in self.tasks
         return self.instance is None or TaskShare.parse(self.instance).has(task)

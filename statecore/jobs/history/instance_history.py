@@ -168,7 +168,6 @@ def _newest(plans: Path) -> list[Path]:
 
 
 def _of_kind(files: list[Path], suffix: str) -> list[Path]:
-    """The newest files with a suffix."""
     return [path for path in files if path.suffix == suffix][:MAX_READ]
 
 

@@ -81,7 +81,6 @@ def plan_rotation(url: str, new_key: UserKey) -> KeyRotation:
 
 
 def rotate(rotation: KeyRotation, faults: FaultPoints = NO_FAULTS) -> None:
-    """Apply a rotation."""
     if not rotation.is_resumed:
         change_descriptor(rotation.repository, lambda found: _with_key(found, rotation))
         faults.reach("rotate-key.after-descriptor")

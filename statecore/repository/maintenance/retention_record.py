@@ -88,7 +88,6 @@ def record_unpinned(app_repository: ApplicationRepository, snapshot: str) -> Non
 
 
 def record_retention(app_repository: ApplicationRepository, keep: Retention) -> None:
-    """Replace the retention in the record."""
     _pointer(app_repository).change(lambda record: replace(record, keep=keep))
 
 

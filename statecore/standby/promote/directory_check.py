@@ -24,7 +24,6 @@ _APART = "Use separate state directories for the copy and the application, neith
 
 
 def copy_at(standby_dir: Path, application_id: str) -> StateDirectory:
-    """The directory of a standby copy."""
     try:
         return application_directory(standby_dir, application_id)
     except NotFound as error:

@@ -68,7 +68,6 @@ class PromoteReport(Attempt):
     phases: Mapping[str, float] = field(default_factory=dict)  # wall seconds of each phase, in order
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return PROMOTE_REPORT.to_json(self)
 
 

@@ -32,7 +32,6 @@ class RocksDBReadView:
         self._keeps = keep_alive
 
     def get(self, key: bytes) -> bytes | None:
-        """The row of a key, or ``None``."""
         return self._value(self._data, key)
 
     def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> RocksDBCursor:
@@ -44,7 +43,6 @@ class RocksDBReadView:
         return None if value is None else offset_format.decode_int64(value)
 
     def position(self) -> Position:
-        """The committed position."""
         value = self._value(self._offsets, offset_format.POSITION_KEY)
         return {} if value is None else decode_position(value)
 

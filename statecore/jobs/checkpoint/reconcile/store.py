@@ -101,7 +101,6 @@ class StoreReconciliation:
         }
 
     def _log_runs(self, log: Blobs, scratch: Path) -> dict[int | None, list[RunFile]]:
-        """The runs of the log, by segment."""
         found: dict[int | None, list[RunFile]] = defaultdict(list)
         for run in (run for result in self.results for run in result.runs):
             if not staging.is_whole(log, run):
