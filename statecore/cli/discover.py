@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from statecore.discover.spec_draft import OpenStore
 
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

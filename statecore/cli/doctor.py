@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from statecore.doctor.diagnosis import Diagnosis
     from statecore.doctor.findings import Finding
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 _MANY_SENTENCES = 4
 _STYLES = {"loss": "bold red", "error": "red", "warning": "yellow", "note": "dim"}

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from statecore.dump.dump import Dump
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 _TABLE_ROWS = 50
 _COUNTING_SECONDS = 2.0

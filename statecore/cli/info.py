@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from statecore.jobs.history.unfinished_restores import UnfinishedRestore
     from statecore.standby.promote.report import PromoteReport
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

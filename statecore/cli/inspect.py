@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from statecore.spec.model import ApplicationSpec
     from statecore.tasks.offset_sums import StoreSum
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 _MANY_PARTITIONS = 12
 

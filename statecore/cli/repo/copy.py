@@ -18,8 +18,7 @@ from statecore.words import format_bytes, number_of
 if TYPE_CHECKING:
     from statecore.repository.maintenance.copier import CopiedApplication
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

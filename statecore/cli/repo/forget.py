@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from statecore.repository.head import Retention
     from statecore.repository.maintenance.forget import ForgetPlan
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 _KEPT = {"last": "", "hourly": "hours", "daily": "days", "weekly": "weeks", "monthly": "months", "yearly": "years"}
 """Field of a retention → the span of which it keeps the newest snapshot."""

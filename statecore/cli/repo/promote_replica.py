@@ -15,8 +15,7 @@ from statecore.words import number_of
 if TYPE_CHECKING:
     from statecore.repository.maintenance.promotion import PromotionPlan
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 S3_PRICE = 0.023
 """US dollars a GB (2^30 bytes) and month: S3 Standard in us-east-1, first 50 TB, https://aws.amazon.com/s3/pricing."""
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,8 +13,7 @@ from statecore.words import number_of
 if TYPE_CHECKING:
     from statecore.repository.maintenance.head_repair import HeadRepairPlan
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 _SHOWN = 20
 

@@ -10,8 +10,7 @@ from statecore.cli.output import Output
 if TYPE_CHECKING:
     from statecore.repository.maintenance.key_rotation import KeyRotation
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

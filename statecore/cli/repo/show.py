@@ -12,8 +12,7 @@ from statecore.cli.output import Output
 from statecore.cli.repo.options import add_snapshot
 from statecore.cli.repository_tables import exit_code, show_snapshot, snapshot_document
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

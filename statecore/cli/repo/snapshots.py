@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.repository import Repository
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from statecore.repository.maintenance.verify import Subset, VerificationReport
 
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
+DOCUMENT_VERSION = 1  # Of the ``--json`` document
 
 _SHOWN = 20
 
