@@ -6,15 +6,13 @@ import argparse
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.output import RESTORED_BY_STREAMS, Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.words import format_bytes, known_number, note_line, number_of, offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.fetch.report import FetchReport
-
-_RESTORED_BY_STREAMS = "restored by Kafka Streams"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +49,7 @@ def show(report: FetchReport, printed: Collection[str] = ()) -> None:
             "" if store.restored_by_kafka_streams else known_number(store.rows),
             "" if store.restored_by_kafka_streams else known_number(store.bytes),
             f"{store.file_bytes:,}",
-            _RESTORED_BY_STREAMS if store.restored_by_kafka_streams else offset_list(store.offsets.values()),
+            RESTORED_BY_STREAMS if store.restored_by_kafka_streams else offset_list(store.offsets.values()),
         )
         for store in report.stores
     ]

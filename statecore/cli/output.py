@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _FOLDED, _BETWEEN = 12, 3
 """Minimum width to which words are wrapped, and the padding of a table column."""
 
+RESTORED_BY_STREAMS = "restored by Kafka Streams"
 LOG_WIDTH = 200
 """Table width for files and pipes, which have no width."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from statecore.cli.engine_options import add_engine_options, engine_of
-from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.output import RESTORED_BY_STREAMS, Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fields.catalog import Planned
 from statecore.jobs.restore.request import RestoreRequest
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 RequestT = TypeVar("RequestT", bound=Planned)
-
-_RESTORED_BY_STREAMS = "restored by Kafka Streams"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +74,7 @@ def show_report(report: ReadReport) -> None:
             f"{store.expired:,}" if store.expired else "",
             str(store.segments or ""),
             f"{store.bytes:,}" if store.bytes >= 0 else "",
-            _RESTORED_BY_STREAMS
+            RESTORED_BY_STREAMS
             if store.restored_by_kafka_streams
             else offset_list(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
             f"{store.tail_left:,}" if store.tail_left else "",
@@ -105,7 +103,7 @@ def show_report(report: ReadReport) -> None:
         print(
             f"{done} {number_of(len(rows) - left, 'store partition')}, "
             f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s"
-            + (f"; {left} {_RESTORED_BY_STREAMS}" if left else "")
+            + (f"; {left} {RESTORED_BY_STREAMS}" if left else "")
         )
     elif report.published is None:
         print(f"{report.application_id} in {where}: nothing to restore")
@@ -125,7 +123,7 @@ def show_plan(plan: ReadPlan) -> None:
             f"{partition.topic}-{partition.partition}",
             str(partition.start),
             str(partition.end),
-            _RESTORED_BY_STREAMS if partition.restored_by_kafka_streams else offset_list([partition.committed_offset]),
+            RESTORED_BY_STREAMS if partition.restored_by_kafka_streams else offset_list([partition.committed_offset]),
             f"{partition.tail_left:,}" if partition.tail_left else "",
             str(len(partition.ranges)),
             partition.base,
@@ -140,7 +138,7 @@ def show_plan(plan: ReadPlan) -> None:
     _table(f"plan for {plan.application_id}", columns, rows, left=left_ones, spare=spare)
     if any(partition.restored_by_kafka_streams for partition in plan.partitions):
         print(
-            f"{_RESTORED_BY_STREAMS}: nothing is read; an empty database with offset -4 makes Kafka Streams restore "
+            f"{RESTORED_BY_STREAMS}: nothing is read; an empty database with offset -4 makes Kafka Streams restore "
             "the store from the start"
         )
     if any(partition.committed_offset < 0 and not partition.restored_by_kafka_streams for partition in plan.partitions):
