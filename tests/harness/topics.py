@@ -17,7 +17,16 @@ from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka._model import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 COMPACTED: Mapping[str, str] = {
     "cleanup.policy": "compact",
@@ -166,6 +175,16 @@ def delete_records(bootstrap_servers: str, topic: str, partition: int, before: i
     admin = _admin(bootstrap_servers)
     wanted = TopicPartition(topic, partition, before)
     admin.delete_records([wanted], request_timeout=_REQUEST)[wanted].result(_TIMEOUT)
+
+
+def configure(servers: str, topic: str, settings: Mapping[str, str]) -> None:
+    """Set settings of a topic; others stay."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": servers})  # has to live until the answer is there
+    admin.incremental_alter_configs([resource])[resource].result(_REQUEST)
 
 
 def compact(

@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from statecore.changelog.reader import ReaderOptions
 from statecore.errors import Invalid
@@ -42,11 +42,9 @@ WHOLE = "No snapshot can be advanced for plain of task 0_0: whole changelogs are
 
 
 def configure(shop: Shop, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, shop.changelog(), incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": shop.servers})
-    admin.incremental_alter_configs([resource])[resource].result(120)
+    topics.configure(shop.servers, shop.changelog(), {name: value})
     # The controller has answered; the broker that is asked for it may learn of it a moment later.
+    admin = AdminClient({"bootstrap.servers": shop.servers})
     asked = ConfigResource(ResourceType.TOPIC, shop.changelog())
     deadline = time.monotonic() + 300
     while admin.describe_configs([asked])[asked].result(120)[name].value != value:

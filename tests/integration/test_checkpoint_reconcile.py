@@ -32,7 +32,6 @@ from tests.harness.fault_action import FaultAction
 from tests.harness.job_contexts import context_of
 from tests.harness.shop_application import Shop
 from tests.harness.topics import Record
-from tests.integration.test_tail_evidence import configure
 
 pytestmark = pytest.mark.integration
 
@@ -57,7 +56,7 @@ class Compacted(Shop):
         config = EAGER if deletes_go else {**EAGER, "delete.retention.ms": "86400000"}
         for topic in names:
             for name, value in config.items():
-                configure(self.servers, topic, name, value)
+                topics.configure(self.servers, topic, {name: value})
             for partition in range(self.partitions):
                 self._compact(topic, partition, deletes_go=deletes_go)
 
@@ -118,8 +117,8 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
     assert first is not None
     before = shop.stores_there()
     shop.write(120)
-    configure(shop.servers, shop.changelog("clicks"), "cleanup.policy", "compact,delete")
-    configure(shop.servers, shop.changelog("clicks"), "retention.ms", "-1")
+    topics.configure(shop.servers, shop.changelog("clicks"), {"cleanup.policy": "compact,delete"})
+    topics.configure(shop.servers, shop.changelog("clicks"), {"retention.ms": "-1"})
     shop.compact(shop.changelog("plain"), shop.changelog("clicks"), shop.names)
     report = shop.reconcile()
     assert report.published is not None
@@ -154,7 +153,7 @@ def test_a_store_that_was_made_right_is_advanced_by_its_tail_again(shop: Compact
     shop.compact(shop.changelog("plain"))
     shop.reconcile()
     for name, value in topics.UNCLEANED.items():
-        configure(shop.servers, shop.changelog("plain"), name, value)
+        topics.configure(shop.servers, shop.changelog("plain"), {name: value})
     before = shop.stores_there()
     shop.write(50, only=["plain"])
     report = shop.reconcile()

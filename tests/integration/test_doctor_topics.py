@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.reader import ChangelogReader
@@ -94,19 +93,10 @@ def recreate(world: World, records: Mapping[int, int], partitions: int = PARTITI
             topics.produce(world.servers, topic, [Record(b"other-%d" % n, b"other", p) for n in range(count)])
 
 
-def configure(servers: str, topic: str, settings: Mapping[str, str]) -> None:
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": servers})  # has to live until the answer is there
-    admin.incremental_alter_configs([resource])[resource].result(300)
-
-
 def compact(broker: Broker, topic: str, partition: int, gone: bytes) -> None:
     """Compact a partition until no record of a key is left."""
     servers = broker.bootstrap_servers
-    configure(servers, topic, {"min.cleanable.dirty.ratio": "0.01"})
+    topics.configure(servers, topic, {"min.cleanable.dirty.ratio": "0.01"})
     deadline = time.monotonic() + 300
     while True:
         filler = Record(b"filler", b"%d" % time.time_ns(), partition)
@@ -114,7 +104,7 @@ def compact(broker: Broker, topic: str, partition: int, gone: bytes) -> None:
         if gone not in {record.key for record in topics.read(servers, topic, partition)}:
             break
         assert time.monotonic() < deadline, "the broker kept the deletes"
-    configure(servers, topic, {"min.cleanable.dirty.ratio": "1.0"})
+    topics.configure(servers, topic, {"min.cleanable.dirty.ratio": "1.0"})
 
 
 OF_EVENTS = KindsApplication(
@@ -302,7 +292,7 @@ def test_topics_that_others_write(
     source, prices = world.inputs[SOURCE], world.inputs[PRICES]
     end = topics.end_offset(world.servers, source, 0)
     topics.commit(world.servers, application_id, {(source, 0): 3})
-    configure(world.servers, prices, {"cleanup.policy": "delete", "retention.ms": "3600000000"})
+    topics.configure(world.servers, prices, {"cleanup.policy": "delete", "retention.ms": "3600000000"})
     found = look(world)
     assert codes(found) == {
         ("0_0", "source-table"): ("source-ahead", Severity.LOSS),

@@ -15,7 +15,7 @@ from tests.harness.rebuilding import KindsWorld, eventually
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import PARTITIONS, World
 from tests.harness.topics import Record
-from tests.integration.test_doctor_topics import FORGETFUL, compact, configure
+from tests.integration.test_doctor_topics import FORGETFUL, compact
 from tests.integration.test_repair_topics import GUARANTEES, found, repair, truth
 
 pytestmark = pytest.mark.integration
@@ -86,7 +86,7 @@ def test_a_global_store_without_an_offset_whose_topic_has_lost_deletes(
     world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, GLOBALS, 1)
     topic = world.inputs[REFERENCE]
     for name, value in FORGETFUL.items():
-        configure(world.servers, topic, {name: value})
+        topics.configure(world.servers, topic, {name: value})
     topics.produce(world.servers, topic, [Record(key, b"there", 0) for key in (b"stays", b"goes")])
     with world.application() as running:
         eventually(lambda: len(running.query_rows("global-table", None)), 2)

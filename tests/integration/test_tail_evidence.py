@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.record import MemoryRecords
 
 from statecore.changelog.cluster import Cluster
@@ -179,7 +178,7 @@ def test_what_is_there_of_transactions_and_of_compaction_is_what_the_broker_has_
         assert whole(cluster, topic_name, 0, end, isolation)[1].removed == 0
         for start in range(0, end, 17):
             assert whole(cluster, topic_name, start, min(end, start + 17), isolation)[1].removed == 0
-    configure(servers, topic_name, "min.cleanable.dirty.ratio", "0.01")
+    topics.configure(servers, topic_name, {"min.cleanable.dirty.ratio": "0.01"})
     topics.compact(servers, topic_name, 0, broker.data_directory, Record(b"filler", b"f"))
     there = on_disk(broker, topic_name)
     assert len(there) < end / 2
@@ -213,13 +212,6 @@ def test_an_open_transaction_at_the_end_of_a_tail_is_read_by_the_next_checkpoint
     assert why_unsound(cluster, second, [seen]) is None
 
 
-def configure(servers: str, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.incremental_alter_configs([resource])[resource].result(300)
-
-
 @pytest.mark.parametrize("by", one_of(["retention", "delete records"]))
 def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     broker: Broker, cluster: Cluster, topic_name: str, by: str
@@ -240,7 +232,7 @@ def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     batches = reader.read(OffsetRange(topic_name, 0, base.end, end), COMMITTED)
     next(batches)
     if by == "retention":
-        configure(servers, topic_name, "retention.ms", "1800000")
+        topics.configure(servers, topic_name, {"retention.ms": "1800000"})
         BrokerCluster.wait_until(lambda: topics.start_offset(servers, topic_name, 0) == 1401)
     else:
         topics.delete_records(servers, topic_name, 0, 1401)
