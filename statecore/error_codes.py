@@ -168,7 +168,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "head-foreign": (Invalid, "The head belongs to another repository or application."),
     "head-missing": (Corrupted, "The head of an application is missing, and its snapshots are there."),
     "head-not-found": (NotFound, "The application has a manifest and no head, which may never have existed."),
-    "head-recreated": (Fenced, "The head of an application was made anew while its garbage was deleted."),
+    "head-recreated": (Fenced, "The head of an application was recreated while its garbage was deleted."),
     "head-reverted": (Corrupted, "The head of an application is an older version of itself, put back by something."),
     "header-unsupported": (Invalid, "The installed Kafka client cannot read the name of a record header."),
     "host-mismatch": (Invalid, "The Airflow task runs on another host than the one that has the state directory."),

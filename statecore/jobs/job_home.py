@@ -25,9 +25,9 @@ from statecore.jobs.planning.frozen_plan import (
     staging_base,
     sweep_plans,
 )
+from statecore.objectstore.pointers import SWAP_TRIES
 from statecore.repository.application_repository import ApplicationRepository
 
-_TRIES = 20
 _KEPT_SECONDS = 86_400.0
 _KEPT_REQUESTS_SECONDS = 7 * 86_400.0
 
@@ -134,7 +134,7 @@ class RepositoryHome(JobHome):
     def save(self, suffix: str, content: bytes) -> None:
         """See :class:`JobHome`. Concurrent attempts of one request may both write; either content is valid."""
         name = self._pointer(suffix)
-        for _ in range(_TRIES):
+        for _ in range(SWAP_TRIES):
             found = self._repository.pointers.read(name)
             if found is not None and found.content == content:
                 return

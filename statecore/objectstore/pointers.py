@@ -20,6 +20,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+SWAP_TRIES = 20
+"""How often a swap is tried again that others have won."""
+
 
 class PointerValue(NamedTuple):
     """Content of a pointer, with its version."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from statecore.documents import Document
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
-from statecore.objectstore.pointers import Pointers
+from statecore.objectstore.pointers import SWAP_TRIES, Pointers
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.layout import APPLICATIONS, Layout, is_application_id
@@ -31,8 +31,6 @@ from statecore.repository.manifest import (
 from statecore.repository.repository import Repository, open_repository
 from statecore.repository.task_manifest_documents import decompress
 from statecore.repository.task_manifest_validation import check_names, check_structure
-
-_TRIES = 20  # Swaps of a head that other jobs may win in turn
 
 
 class ReadTaskManifest(NamedTuple):
@@ -105,14 +103,14 @@ class ApplicationRepository:
 
         ``effect`` says in the error what was done until then. Returns the head that is there now.
         """
-        for _ in range(_TRIES):
+        for _ in range(SWAP_TRIES):
             read = self.reread_head()
             wanted = change(read.head)
             if wanted == read.head:
                 return wanted
             if self.pointers.swap(self.names.head, encoded_head(wanted, read.raw), read.version) is not None:
                 return wanted
-        raise self.contended_error(effect, _TRIES)
+        raise self.contended_error(effect, SWAP_TRIES)
 
     def check_writable(self) -> None:
         """Put and delete an empty blob, so that missing rights fail before hours of work."""

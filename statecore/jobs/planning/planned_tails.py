@@ -1,8 +1,8 @@
 """Plans that append tails to bases, and whether the frozen plan of an earlier attempt is still valid.
 
-A plan becomes stale (:func:`why_stale`). Once the changelogs have grown, deletes beyond the plan's ends are compacted
-away after ``delete.retention.ms``, and a store rebuilt up to those ends would keep deleted keys. When a log's start has
-passed an end, the application cannot continue from there and, under exactly-once, would wipe the task.
+A plan becomes stale (:func:`why_plan_stale`). Once the changelogs have grown, deletes beyond the plan's ends are
+compacted away after ``delete.retention.ms``, and a store rebuilt up to those ends would keep deleted keys. When a log's
+start has passed an end, the application cannot continue from there and, under exactly-once, would wipe the task.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def valid_bases(
     """The bases of a frozen plan; or why it must be recreated."""
     plan = frozen.plan
     offsets = cluster.log_offsets({part.topic_partition for part in plan.partitions})
-    if (stale := why_stale(frozen, topics, offsets, cluster.time_ms())) is not None:
+    if (stale := why_plan_stale(frozen, topics, offsets, cluster.time_ms())) is not None:
         return stale
     bases: dict[Key, Base] = {}
     for key, parts in plan.stores.items():
@@ -88,7 +88,7 @@ def valid_bases(
     return bases
 
 
-def why_stale(
+def why_plan_stale(
     frozen: FrozenPlan,
     topics: Mapping[str, TopicDescription],
     offsets: Mapping[TopicPartition, LogOffsets],

@@ -141,7 +141,7 @@ class Collector:
         used: set[str] | None = None
         for listed in read_lists(self._app_repository, directory):
             if listed.header.epoch != head.epoch:
-                self._delete([listed.blob.name], apply=apply)  # void: the head was made anew since
+                self._delete([listed.blob.name], apply=apply)  # void: the head was recreated since
             elif now_ms - listed.blob.modified * 1000 < self._min_age_ms:
                 waiting.append(listed)
             else:
@@ -202,7 +202,7 @@ class Collector:
     def _delete_listed(
         self, listed: ListedGarbage, reachable: NameSet, used: set[str], deleted: Amount, *, apply: bool
     ) -> None:
-        """Delete what a list names, unless the head was made anew, which may reach some of it."""
+        """Delete what a list names, unless the head was recreated, which may reach some of it."""
         self._progress.phase("delete" if apply else "read garbage", unit="blobs")
         garbage = listed.garbage
         while together := list(islice(garbage, _DELETED_TOGETHER)):
@@ -227,7 +227,7 @@ class Collector:
     def _refuse_another_epoch(self, listed: ListedGarbage) -> None:
         if self._app_repository.reread_head().head.epoch != listed.header.epoch:
             raise Fenced(
-                f"The head of {self._app_repository.application_id} was made anew while its garbage was deleted.",
+                f"The head of {self._app_repository.application_id} was recreated while its garbage was deleted.",
                 code="head-recreated",
                 action="Run it again.",
                 application_id=self._app_repository.application_id,

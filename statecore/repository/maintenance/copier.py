@@ -34,7 +34,7 @@ from typing import NamedTuple
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.objectstore.base import Blob
-from statecore.objectstore.pointers import PointerValue
+from statecore.objectstore.pointers import SWAP_TRIES, PointerValue
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
@@ -61,7 +61,6 @@ from statecore.repository.repository import Repository, check_descriptor_unchang
 
 PIECE_BYTES = 8 << 20  # Larger blobs pass through a temporary file
 _AT_ONCE = 8
-_TRIES = 20
 DIVERGED = "replica-diverged"
 """Code of the error if the source does not go on with the replica's head."""
 _KEPT = "what was copied is kept"
@@ -136,7 +135,7 @@ class Copier:
         name = self._source.application_id
         try:
             read = self._source_head()
-            for _ in range(_TRIES):
+            for _ in range(SWAP_TRIES):
                 if read is None:
                     if self._target.pointers.read(self._names.head) is not None:
                         raise self._source.lost_head_error()
@@ -157,7 +156,7 @@ class Copier:
             if error.code == DIVERGED:  # and the source has that head still: a collection, which changes it, misleads
                 self._record_diverged()
             return CopiedApplication(name, CopyOutcome.FAILED, error=error)
-        raise self._source.contended_error(_KEPT, _TRIES)
+        raise self._source.contended_error(_KEPT, SWAP_TRIES)
 
     def _source_head(self) -> _ReadHead | None:
         found = self._source.pointers.read(self._names.head)
@@ -322,7 +321,7 @@ class Copier:
     def _swap(self, read: _ReadHead) -> CopyOutcome | None:
         """Swap in the source's head; ``None`` if the replica has another one of its age, or a later one."""
         head = read.head
-        for _ in range(_TRIES):
+        for _ in range(SWAP_TRIES):
             found = self._target.pointers.read(self._names.head)
             now = None if found is None else self._head_of_target(found)
             if now is None and self._target.pointers.read(self._names.head) != found:
@@ -337,7 +336,7 @@ class Copier:
             version = None if found is None else found.version
             if self._target.pointers.swap(self._names.head, read.pointer.content, version) is not None:
                 return CopyOutcome.COPIED
-        raise self._target.contended_error(_KEPT, _TRIES)
+        raise self._target.contended_error(_KEPT, SWAP_TRIES)
 
     def _check_ancestry(self, head: Head, now: Head) -> None:
         """Raise ``Corrupted`` if a later head of the source does not go on with the replica's."""

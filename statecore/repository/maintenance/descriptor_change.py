@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from statecore.documents import encode_json
 from statecore.errors import Fenced
+from statecore.objectstore.pointers import SWAP_TRIES
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, RepositoryDescriptor
 from statecore.repository.repository import Repository
-
-_TRIES = 20
 
 
 def change_descriptor(
@@ -21,7 +20,7 @@ def change_descriptor(
     ``Invalid`` if a newer release has to write it.
     """
     object_store = repository.object_store
-    for _ in range(_TRIES):
+    for _ in range(SWAP_TRIES):
         found = object_store.pointers.read(DESCRIPTOR_NAME)
         if found is None:
             break

@@ -91,7 +91,7 @@ class HeadRepairPlan:
 
 
 def random_jump() -> int:
-    """By how much the collection number of a head that is made anew exceeds all known ones.
+    """By how much the collection number of a head that is recreated exceeds all known ones.
 
     The old head may have had a greater number than anything that is left, and a collector that was stopped may still
     delete names of it: none of them is to be made again.

@@ -11,9 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 from statecore.documents import Document, DocumentType, encode_json
 from statecore.errors import Invalid, Retryable
+from statecore.objectstore.pointers import SWAP_TRIES
 from statecore.repository.application_repository import ApplicationRepository
-
-_TRIES = 20
 
 
 class Record(Protocol):
@@ -59,7 +58,7 @@ class RecordPointer(Generic[T]):
 
         Nothing is written if that is the same.
         """
-        for _ in range(_TRIES):
+        for _ in range(SWAP_TRIES):
             found, version = self._read()
             before = self._empty if found is None else found.value
             changed = change(before)
@@ -72,7 +71,7 @@ class RecordPointer(Generic[T]):
                 return record
         raise Retryable(
             f"The {self._document.name} of {self._app_repository.application_id} was replaced by other processes "
-            f"{_TRIES} times in turn.",
+            f"{SWAP_TRIES} times in turn.",
             code="write-conflict",
             action="Run this again.",
             application_id=self._app_repository.application_id,

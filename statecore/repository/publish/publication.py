@@ -30,6 +30,7 @@ from statecore.documents import encode_json, preserve_unknown
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import min_known
+from statecore.objectstore.pointers import SWAP_TRIES
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention, SnapshotEntry, encoded_head
 from statecore.repository.manifest import (
@@ -53,7 +54,6 @@ from statecore.repository.task_manifest_validation import check_consistent
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash, spec_to_mapping
 
-_TRIES = 20
 _NOT_DECLARED = ("bootstrap_servers", "kafka", "kafka_connection", "spark")
 
 
@@ -199,7 +199,7 @@ class Publication:
             tuple(task_manifests), drops_other_tasks, tasks, rebase, refused, read_positions or {}, rebased_tasks
         )
         current = self._begun
-        for _ in range(_TRIES):
+        for _ in range(SWAP_TRIES):
             self._refuse_other_cluster(current)
             wanted = asked.replacing_everything if self._is_moved(current) else asked
             self._conflicts.refuse(current, wanted)
@@ -226,8 +226,8 @@ class Publication:
             if (earlier := self._published_by_request(current)) is not None:
                 return earlier
         raise Retryable(
-            f"The head of {self._app_repository.application_id} was swapped by other jobs {_TRIES} times while this "
-            "job tried.",
+            f"The head of {self._app_repository.application_id} was swapped by other jobs {SWAP_TRIES} times while "
+            "this job tried.",
             code="head-contended",
             action="Run it again when fewer jobs publish to this application.",
             application_id=self._app_repository.application_id,

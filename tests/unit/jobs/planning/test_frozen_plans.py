@@ -12,7 +12,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets
 from statecore.jobs.planning.frozen_plan import FrozenPlan, load_plan
 from statecore.jobs.planning.plan import VersionedStart
-from statecore.jobs.planning.planned_tails import covers, why_stale
+from statecore.jobs.planning.planned_tails import covers, why_plan_stale
 from statecore.jobs.planning.planner import plan_reads
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
@@ -65,7 +65,7 @@ def stale(frozen: FrozenPlan, seen: LogOffsets, age: float, partitions: int = 2)
     topics = FakeCluster().describe_topics({part.topic for part in frozen.plan.partitions})
     topics = {name: replace(topic, partitions=partitions) for name, topic in topics.items()}
     offsets = {part.topic_partition: seen for part in frozen.plan.partitions}
-    return why_stale(frozen, topics, offsets, frozen.read_at_ms + int(age * 1000))
+    return why_plan_stale(frozen, topics, offsets, frozen.read_at_ms + int(age * 1000))
 
 
 def test_a_plan_is_valid_at_any_age_while_nothing_was_written(frozen: FrozenPlan) -> None:
@@ -102,7 +102,7 @@ def test_a_store_that_kafka_streams_restores_makes_no_plan_stale_and_waits_for_n
     frozen = FrozenPlan(made, (), 0.0, "one", "/staging")
     topics = FakeCluster().describe_topics(["app-v-changelog"])
     later = {part.topic_partition: LogOffsets(80, 200, 200) for part in made.partitions}
-    assert why_stale(frozen, topics, later, 10**12) is None
+    assert why_plan_stale(frozen, topics, later, 10**12) is None
     assert covers(frozen, declared, request())
     assert not covers(frozen, declared, request(versioned=VersionedStart.LATEST))
 

@@ -197,18 +197,19 @@ class Copying:
         apply_repair(quiet, plan)
 
     def _rot(self) -> None:
-        """For a time the primary has a damaged file that only older snapshots need."""
+        """For a time the primary has a damaged file that only older snapshots need, if possible one to be copied."""
         quiet = self.primary(is_quiet=True)
         head = quiet.head()
         newest = set(reachable_names(quiet, replace(head, snapshots=head.snapshots[:1])))
-        needed = sorted(set(reachable_names(quiet, head)) - newest)
+        older = set(reachable_names(quiet, head)) - newest
+        needed = sorted(older, key=lambda one: (one in self._replica.blobs, one))
         (name, *_) = [one for one in needed if quiet.names.kind_of(one) in ("files", "packs")] or [""]
         if name not in self._primary.blobs or name in self._rotten:
             return
         self._rotten.add(name)
         content, made = self._primary.blobs[name]
         self._primary.blobs[name] = (flipped(content, 1), made)
-        for _ in range(self._chance.randint(0, 200)):
+        for _ in range(self._chance.randint(0, 1000)):
             self._networks[False].pause()
         if name in self._primary.blobs:
             self._primary.blobs[name] = (content, made)
