@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import gcd
@@ -133,9 +133,14 @@ class VerificationRecord:
 
         return min(((first + step) % parts + 1 for step in range(parts)), key=verified_at)
 
-    def updated(self, verified: Iterable[VerifiedPart]) -> VerificationRecord:
-        """The record with newer verifications."""
-        by_part = {(one.level, one.parts, one.part): one for one in (*self.verified, *verified)}
+    def updated(self, verified: Sequence[VerifiedPart]) -> VerificationRecord:
+        """The record with newer verifications; without those of a later day that have found nothing, of a wrong clock.
+
+        They would hide what is found before that day.
+        """
+        until_ms = max((one.at_ms for one in verified), default=0) + _DAY_MS
+        before = (one for one in self.verified if one.damaged or one.at_ms <= until_ms)
+        by_part = {(one.level, one.parts, one.part): one for one in (*before, *verified)}
         ordered = tuple(by_part[key] for key in sorted(by_part))
         return replace(self, verified=ordered)
 

@@ -168,3 +168,10 @@ def test_it_is_no_garbage(orders: Snapshots, storage: Storage) -> None:
         report = Collector(orders.app_repository, min_age_ms=0, unused_ms=0).run()
         assert report.unknown == []
     assert orders.app_repository.names.verified in storage.pointers
+
+
+def test_what_a_wrong_clock_has_recorded_hides_no_later_damage(app_repository: ApplicationRepository) -> None:
+    record_verified(app_repository, [part(1, 1, 5 * DAY_MS), part(2, 2, 5 * DAY_MS, 1)])
+    found = record_verified(app_repository, [part(2, 7, 2 * DAY_MS, 1)])
+    assert found.verified == (part(2, 2, 5 * DAY_MS, 1), part(2, 7, 2 * DAY_MS, 1)), "damage stays"
+    assert found.damage(Level.BYTES, 6 * DAY_MS) == 1
