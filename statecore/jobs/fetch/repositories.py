@@ -50,8 +50,8 @@ class Repositories:
         self._say(note)
 
     def _take_newest(self) -> None:
-        ids = {snapshots.repository.repository.descriptor.id for snapshots, _ in self._left}
-        self.snapshots, self.found = max(self._left, key=_published_at if len(ids) > 1 else _order)
+        histories = {(one.repository.repository.descriptor.id, one.epoch) for one, _ in self._left}
+        self.snapshots, self.found = max(self._left, key=_published_at if len(histories) > 1 else _order)
         if self._request.replicas:
             first, older = self._left[0]
             if first is self.snapshots:
@@ -78,7 +78,7 @@ class Repositories:
 
 
 def _order(one: tuple[Snapshots, FoundSnapshot]) -> tuple[int, int]:
-    """Epoch and generation, which no clock decides; a replica has those of its primary."""
+    """Epoch and generation, which no clock decides; a replica has those of its primary, until a repair of that."""
     return one[1].manifest.epoch, one[1].manifest.generation
 
 

@@ -66,6 +66,7 @@ class Snapshots:
 
     Attributes:
         has_unfit: whether a skipped one did not fit, rather than being damaged.
+        epoch: of the head.
     """
 
     def __init__(self, repository: ApplicationRepository, request: FetchRequest, say: Callable[[str], None]) -> None:
@@ -73,7 +74,9 @@ class Snapshots:
         self.has_unfit = False
         self.repository = repository
         self._request, self._say = request, say
-        self._candidates_left = iter(self._candidates(repository.head()))
+        head = repository.head()
+        self.epoch = head.epoch
+        self._candidates_left = iter(self._candidates(head))
         self._tried: set[str] = set()
         self._errors: list[StatecoreError] = []
         self._removed_errors: list[StatecoreError] = []

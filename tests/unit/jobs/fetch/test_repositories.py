@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from statecore.errors import Corrupted, NotFound, Retryable
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head import Head
 from statecore.repository.maintenance.copier import Copier, CopyOutcome
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import create_replica
@@ -118,3 +120,19 @@ def test_of_a_primary_and_its_replica_that_is_taken_which_is_further_whatever_th
     assert made[0] < made[1]
     report = fetch(own_shop, state_dir, replicas=(replica.url,), plan_only=True)
     assert (report.repository, report.snapshot) == (own_shop.url, newest)
+
+
+def test_where_a_repair_has_decided_that_is_taken_which_was_published_last(
+    own_shop: Shop, replica: Replica, state_dir: Path
+) -> None:
+    """The replica still has what the repair of the primary has left out."""
+    published_last = own_shop.publish([300], cut=CUT + 10_000).snapshot
+    own_shop.publish([400])
+    replica.copy()
+
+    def repaired(head: Head) -> Head:
+        return replace(head, epoch=head.epoch + 1, generation=head.generation + 1, snapshots=head.snapshots[1:])
+
+    own_shop.app_repository.change_head(repaired)
+    report = fetch(own_shop, state_dir, replicas=(replica.url,), plan_only=True)
+    assert (report.repository, report.snapshot) == (own_shop.url, published_last)
