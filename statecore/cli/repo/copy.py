@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         for name in (sorted({*applications_in(source), *applications_in(replica)}) if chosen is None else [chosen])
     ]
     errors = [one.error for one in copied if one.error is not None]
-    is_copied = any(one.outcome not in (CopyOutcome.EMPTY, CopyOutcome.FAILED) for one in copied)
+    nothing = (CopyOutcome.EMPTY, CopyOutcome.FAILED, CopyOutcome.AHEAD)
+    is_copied = any(one.outcome not in nothing for one in copied)
     is_diverged = any(error.code == DIVERGED for error in errors)
     before = record_source(replica, source) if is_copied and not is_diverged else ""
     code = errors[0].exit_code if errors else 0
@@ -102,6 +103,8 @@ def _lines(one: CopiedApplication) -> list[str]:
         return [f"{one.application_id}: not copied: [{one.error.code}] {one.error.what}", f"  {one.error.action}"]
     if one.outcome is CopyOutcome.EMPTY:
         return [f"{one.application_id}: nothing was published"]
+    if one.outcome is CopyOutcome.AHEAD:
+        return [f"{one.application_id}: nothing to copy: the replica was copied from the primary later than the source"]
     said = {
         CopyOutcome.COPIED: "copied",
         CopyOutcome.CURRENT: "the replica had the newest head",

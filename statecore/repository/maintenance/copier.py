@@ -71,6 +71,7 @@ class CopyOutcome(StrEnum):
 
     COPIED = "copied"  # the replica has the source's head now
     CURRENT = "current"  # it had it before
+    AHEAD = "ahead"  # the source is a replica, too, and has an older head: another copy was made from its primary
     INCOMPLETE = "incomplete"  # it has it, without files of older snapshots that are damaged in the source
     EMPTY = "empty"  # the source has no head of the application
     FAILED = "failed"  # something is damaged in the source, or it was set back; the replica keeps its head
@@ -151,6 +152,8 @@ class Copier:
                         return done
                     before, read = read, self._source_head()
                     if read is not None and read.head.order <= before.head.order:
+                        if self._is_behind(read.head):
+                            return CopiedApplication(name, CopyOutcome.AHEAD, len(read.head.snapshots))
                         raise self._diverged(read.head)
         except (Corrupted, Invalid) as error:
             if error.code == DIVERGED:  # and the source has that head still: a collection, which changes it, misleads
@@ -311,8 +314,9 @@ class Copier:
             "its head.",
             code=DIVERGED,
             action="The source was set back, by a restored bucket for example, or the replica was promoted. Find out "
-            "which is right. If it is the source, copy to a new place; if it is the replica, stop the jobs of the "
-            "source and promote it (statecore repo promote-replica).",
+            f"which is right. If it is the source, delete {self._names.head} in the replica and copy again: the other "
+            "blobs are there already. If it is the replica, stop the jobs of the source and promote it (statecore repo "
+            "promote-replica).",
             application_id=head.application_id,
             repository=self._source.url,
             replica=self._target.url,
@@ -344,11 +348,19 @@ class Copier:
         if found is Ancestry.OTHER_BRANCH or (found is Ancestry.FORGOTTEN and is_diverged(self._target, now)):
             raise self._diverged(head)
 
+    def _is_behind(self, head: Head) -> bool:
+        """Whether a source that is a replica only lacks what the target has: its own heads never go back."""
+        now = self._target_head()
+        return self._source.repository.is_replica and now is not None and now.order > head.order
+
     def _record_diverged(self) -> None:
-        found = self._target.pointers.read(self._names.head)
-        now = None if found is None else self._head_of_target(found)
+        now = self._target_head()
         if now is not None:
             record_diverged(self._target, now)
+
+    def _target_head(self) -> Head | None:
+        found = self._target.pointers.read(self._names.head)
+        return None if found is None else self._head_of_target(found)
 
     def _head_of_target(self, found: PointerValue) -> Head | None:
         try:

@@ -7,9 +7,12 @@ generation of the head that it was made for::
     later head ──▶ generation 31, previous 30 ──▶ ... ──▶ generation 25, which the earlier head, of 27, does not name
 
 A head forgets snapshots, but their manifests stay until a collection deletes them: so the chain from its oldest new
-snapshot down tells where it comes from, however many it has forgotten. It is broken only if a collection has deleted
-manifests of this chain, so after the earlier head. Such a collection, which has raised the number in the head, deletes
-what the head has forgotten of the earlier one, too: its absence says nothing then.
+snapshot down tells where it comes from, however many it has forgotten. In a primary it is broken only if a collection
+has deleted manifests of this chain, so after the earlier head. Such a collection, which has raised the number in the
+head, deletes what the head has forgotten of the earlier one, too: its absence says nothing then. A replica, also one
+that was promoted, has only the manifests that its heads named when they were copied. It takes no head of another branch
+itself, so where its chain goes further back than what it has, nothing contradicts it. A manifest in the chain that is
+damaged is passed over.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head
 from statecore.repository.maintenance.found_manifests import readable_manifest
 from statecore.repository.manifest import Manifest
+
+EPOCHS_OF_PROMOTION = 1000
+"""By how much a promotion raises the epoch of each head: more than a primary is repaired between two copies."""
 
 
 class Ancestry(StrEnum):
@@ -46,13 +52,15 @@ def ancestry(app_repository: ApplicationRepository, head: Head, before: Head) ->
     """Whether a head of an application goes on with ``before``, which is of a lesser order.
 
     A repair, which begins an epoch, may leave out the newest snapshots, or name what was forgotten: then the manifest
-    of the newest one in the object store shows that the repair knew it.
+    of the newest one in the object store shows that the repair knew it. A promotion decides nothing of the kind: such a
+    manifest may be of a copy that was killed.
     """
-    newest, is_repaired = before.newest, head.epoch != before.epoch
+    newest, is_promoted = before.newest, head.epoch - before.epoch >= EPOCHS_OF_PROMOTION
+    is_repaired = head.epoch != before.epoch and not is_promoted
     if newest is None:
         return Ancestry.CONTINUES
     is_named = head.entry(newest.snapshot) is not None
-    if is_repaired and (is_named or _has_manifest(app_repository, newest.snapshot)):
+    if is_repaired and (is_named or _has_blob(app_repository, app_repository.names.manifest(newest.snapshot))):
         return Ancestry.CONTINUES
     named = {entry.snapshot for entry in before.snapshots}
     links = (
@@ -69,7 +77,8 @@ def ancestry(app_repository: ApplicationRepository, head: Head, before: Head) ->
         return found
     if is_named:
         return Ancestry.CONTINUES
-    return Ancestry.FORGOTTEN if head.collection > before.collection else Ancestry.OTHER_BRANCH
+    may_lack = app_repository.repository.is_replica or is_promoted or head.collection > before.collection
+    return Ancestry.FORGOTTEN if may_lack else Ancestry.OTHER_BRANCH
 
 
 def _followed(
@@ -84,7 +93,13 @@ def _followed(
             return Ancestry.OTHER_BRANCH
         if later is None:
             later = _later_links(app_repository, newest)
-        found = later.get(link.previous) or _link(app_repository, app_repository.names.manifest(link.previous))
+        name = app_repository.names.manifest(link.previous)
+        found = later.get(link.previous) or _link(app_repository, name)
+        if found is None and _has_blob(app_repository, name):  # it is damaged
+            below = [one for one in later.values() if before.order < one.order < link.order]
+            if not below:
+                return Ancestry.CONTINUES
+            found = max(below, key=lambda one: one.order)
         if found is None:
             return Ancestry.FORGOTTEN
         if not before.order < found.order < link.order:
@@ -112,9 +127,9 @@ def _link_of(manifest: Manifest) -> _Link:
     return _Link(manifest.order, manifest.previous)
 
 
-def _has_manifest(app_repository: ApplicationRepository, snapshot: str) -> bool:
+def _has_blob(app_repository: ApplicationRepository, name: str) -> bool:
     try:
-        app_repository.blobs.head(app_repository.names.manifest(snapshot))
+        app_repository.blobs.head(name)
     except NotFound:
         return False
     return True

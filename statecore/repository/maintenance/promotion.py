@@ -3,8 +3,8 @@
 ::
 
     descriptor   role primary: no copy is begun, and one that is under way swaps no head any more
-    records      each head's pins and retention are recorded, for a head that is lost later
     heads        each is swapped for one with a far greater epoch: what copies and jobs knew of it is void
+    records      each head's pins and retention are recorded, for a head that is lost later
     descriptor   the URL of the old primary is removed: the promotion is done
 
 A copier reads a head before it reads the descriptor, and swaps the version that it has read. So a swap of its own comes
@@ -24,12 +24,10 @@ from statecore.repository.application_repository import ApplicationRepository, a
 from statecore.repository.descriptor import Role
 from statecore.repository.head import Head
 from statecore.repository.maintenance.descriptor_change import change_descriptor
+from statecore.repository.maintenance.head_ancestry import EPOCHS_OF_PROMOTION
 from statecore.repository.maintenance.retention_record import read_retention, record_head
 from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import Repository
-
-EPOCHS = 1000
-"""By how much a promotion raises the epoch of each head: more than a primary is repaired between two copies."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,10 @@ def promote(repository: Repository, faults: FaultPoints = NO_FAULTS) -> Promotio
     if plan.copy_of:
         primary = change_descriptor(repository, lambda found: replace(found, role=Role.PRIMARY))
         faults.reach("promote-replica.after-descriptor")
-        for name, head in plan.heads.items():
+        for name in plan.heads:
             app_repository = ApplicationRepository(primary, name)
-            record_head(app_repository, head)
             app_repository.change_head(promoted)
+            record_head(app_repository)
             faults.reach("promote-replica.after-head")
         change_descriptor(repository, lambda found: replace(found, copy_of=""))
     return plan
@@ -77,4 +75,4 @@ def promote(repository: Repository, faults: FaultPoints = NO_FAULTS) -> Promotio
 
 def promoted(head: Head) -> Head:
     """A head as a promotion leaves it."""
-    return replace(head, epoch=head.epoch + EPOCHS, generation=head.generation + 1)
+    return replace(head, epoch=head.epoch + EPOCHS_OF_PROMOTION, generation=head.generation + 1)

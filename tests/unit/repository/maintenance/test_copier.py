@@ -22,9 +22,10 @@ from statecore.repository.maintenance.collection import CollectionReport, Collec
 from statecore.repository.maintenance.copier import CopiedApplication, Copier, CopyOutcome
 from statecore.repository.maintenance.forget import forget, plan_forget
 from statecore.repository.maintenance.garbage import reachable_names
-from statecore.repository.maintenance.head_ancestry import Ancestry, ancestry
+from statecore.repository.maintenance.head_ancestry import EPOCHS_OF_PROMOTION, Ancestry, ancestry
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.maintenance.pins import pin, unpin
+from statecore.repository.maintenance.promotion import promoted
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
 from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Clock, Snapshots, publication, repository
@@ -542,3 +543,79 @@ def test_what_the_source_may_name_again_stays_in_the_replica(
         apply_repair(orders.app_repository, plan_repair(orders.app_repository))
         copy(orders, replica)
     assert len(replica.fetched()) == 2
+
+
+def _five_minutes_each(orders: Snapshots, ends: range) -> None:
+    for end in ends:
+        orders.publish(f"to {end}", {"0_0": {"left": end}}, clock=lambda end=end: NOW + 300 * (end - 100))  # type: ignore[misc]
+
+
+def test_a_replica_of_a_replica_goes_on_however_much_the_primary_has_forgotten(
+    orders: Snapshots, replica: Snapshots, clock: Clock, tmp_path: Path, first: None
+) -> None:
+    """The replica has only the manifests that heads named when they were copied."""
+    far = new_replica(clock, tmp_path / "far")
+    copy(orders, replica)
+    copy(replica, far)
+    _five_minutes_each(orders, range(100, 150))
+    copy(orders, replica)
+    assert copy(replica, far).outcome is CopyOutcome.COPIED
+    assert head_of(far) == head_of(orders)
+
+
+def test_a_replica_that_is_only_behind_changes_nothing_and_nothing_is_recorded(
+    orders: Snapshots, replica: Snapshots, clock: Clock, tmp_path: Path, first: None
+) -> None:
+    far = new_replica(clock, tmp_path / "far")
+    copy(orders, replica)
+    orders.publish("second", MORE)
+    copy(orders, far)
+    newer = head_of(far)
+    assert copy(replica, far).outcome is CopyOutcome.AHEAD
+    assert head_of(far) == newer
+    assert far.app_repository.names.diverged not in far.storage.pointers
+    copy(orders, replica)
+    assert copy(replica, far).outcome is CopyOutcome.CURRENT
+
+
+def promoted_source(replica: Snapshots) -> Snapshots:
+    """A replica, promoted."""
+    primary = repository(SimulatedBlobs(replica.network), SimulatedPointers(replica.network))
+    replica.storage.replace(DESCRIPTOR_NAME, DESCRIPTOR.encode(primary.descriptor))
+    opened = ApplicationRepository(primary, APPLICATION)
+    assert opened.change_head(promoted).epoch == EPOCHS_OF_PROMOTION
+    return replace(replica, app_repository=opened)
+
+
+@pytest.mark.parametrize("published", [0, 1])
+def test_a_promoted_replica_does_not_replace_one_that_is_ahead_of_it(
+    orders: Snapshots, replica: Snapshots, clock: Clock, tmp_path: Path, first: None, published: int
+) -> None:
+    """The primary died during a copy: the manifests of what is newer are there, and no head has named them."""
+    far = new_replica(clock, tmp_path / "far")
+    copy(orders, replica)
+    orders.publish("second", MORE)
+    copy(orders, far)
+    newer = head_of(far)
+    with pytest.raises(FaultInjected):
+        copy(orders, replica, faults=InjectedFault("copy.before-head"))
+    source = promoted_source(replica)
+    for end in range(published):
+        source.publish(f"to {end}", {"0_0": {"left": 100 + end}})
+    error = copy(source, far).error
+    assert error is not None
+    assert (error.code, head_of(far)) == ("replica-diverged", newer)
+    del far.storage.pointers[far.app_repository.names.head]  # the cure that it names, if the source is right
+    done = copy(source, far)
+    assert (done.outcome, head_of(far)) == (CopyOutcome.COPIED, head_of(source))
+    far.fetched()
+
+
+def test_a_promoted_replica_is_copied_to_one_that_is_hours_older(
+    orders: Snapshots, replica: Snapshots, clock: Clock, tmp_path: Path, first: None
+) -> None:
+    far = new_replica(clock, tmp_path / "far")
+    copy(orders, far)
+    _five_minutes_each(orders, range(100, 150))
+    copy(orders, replica)
+    assert copy(promoted_source(replica), far).outcome is CopyOutcome.COPIED

@@ -14,6 +14,7 @@ from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_ancestry import Ancestry, ancestry
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.maintenance.pins import pin, unpin
+from tests.harness.simulated_store import flipped
 from tests.unit.repository.snapshots import NOW, Clock, Snapshots
 
 LAST = Retention(last=1, hourly=0, daily=0, weekly=0)
@@ -147,4 +148,25 @@ def test_a_rebuilt_head_of_a_branch_is_found(orders: Snapshots, first: None) -> 
     apply_repair(orders.app_repository, plan_repair(orders.app_repository))
     assert found(orders, before) is Ancestry.OTHER_BRANCH
     go_on(orders, 200)
+    assert found(orders, before) is Ancestry.OTHER_BRANCH
+
+
+def test_a_damaged_manifest_in_between_is_passed_over(orders: Snapshots, before: Head) -> None:
+    go_on(orders, 200, 1)
+    damaged = manifest_of(orders, orders.app_repository.head())
+    go_on(orders, 300, 2)
+    content, made = orders.storage.blobs[damaged]
+    orders.storage.blobs[damaged] = (flipped(content, 1), made)
+    assert found(orders, before) is Ancestry.CONTINUES
+
+
+def test_a_damaged_manifest_hides_no_branch(orders: Snapshots, first: None) -> None:
+    with set_back(orders):
+        go_on(orders, 100)
+        before = orders.app_repository.head()
+    go_on(orders, 200, 8)
+    damaged = manifest_of(orders, orders.app_repository.head())
+    go_on(orders, 300, 2)
+    content, made = orders.storage.blobs[damaged]
+    orders.storage.blobs[damaged] = (flipped(content, 1), made)
     assert found(orders, before) is Ancestry.OTHER_BRANCH

@@ -17,9 +17,10 @@ from statecore.repository.head import HEAD, Retention
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.copier import Copier
 from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.head_ancestry import EPOCHS_OF_PROMOTION
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.maintenance.pins import pin
-from statecore.repository.maintenance.promotion import EPOCHS, PromotionPlan, plan_promotion, promote
+from statecore.repository.maintenance.promotion import PromotionPlan, plan_promotion, promote
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import Repository, create_replica, create_repository, open_repository
 from tests.harness.raising import raises
@@ -68,7 +69,11 @@ def test_a_promoted_replica_is_published_to_and_not_copied_into(pair: Pair) -> N
     assert (pair.epochs, pair.replica.descriptor.role) == ([0, 0], Role.REPLICA)
     assert plan_promotion(pair.replica) == promote(pair.replica)
     descriptor = pair.replica.descriptor
-    assert (pair.epochs, descriptor.role, descriptor.copy_of) == ([EPOCHS, EPOCHS], Role.PRIMARY, "")
+    assert (pair.epochs, descriptor.role, descriptor.copy_of) == (
+        [EPOCHS_OF_PROMOTION, EPOCHS_OF_PROMOTION],
+        Role.PRIMARY,
+        "",
+    )
     assert descriptor.id == open_repository(pair.primary_url).descriptor.id
     orders = pair.publishing()
     assert orders.publish(10).earlier
@@ -77,7 +82,7 @@ def test_a_promoted_replica_is_published_to_and_not_copied_into(pair: Pair) -> N
     with raises(Invalid, "copy-target-invalid"):
         pair.copy()
     assert promote(pair.replica) == PromotionPlan("")
-    assert pair.epochs == [EPOCHS, EPOCHS]
+    assert pair.epochs == [EPOCHS_OF_PROMOTION, EPOCHS_OF_PROMOTION]
 
 
 def test_pins_and_the_retention_of_a_promoted_replica_survive_the_loss_of_its_head(pair: Pair) -> None:
@@ -148,7 +153,7 @@ def test_a_damaged_head_is_left_to_a_repair(pair: Pair) -> None:
     assert (list(done.damaged), list(done.heads)) == (["orders"], ["payments"])
     orders = ApplicationRepository(pair.replica, "orders")
     apply_repair(orders, plan_repair(orders))
-    assert pair.epochs == [1, EPOCHS]
+    assert pair.epochs == [1, EPOCHS_OF_PROMOTION]
 
 
 @pytest.mark.parametrize("target", ["the source", "a primary", "another replica"])
