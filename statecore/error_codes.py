@@ -293,6 +293,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "path-invalid": (Invalid, "The value is not a path, is not UTF-8, or is relative to a deleted directory."),
     "path-relative": (Invalid, "A path is relative, where only an absolute one is the same on every worker."),
     "permission-denied": (Invalid, "The operating system does not let this user read or write there."),
+    "pin-lost": (Corrupted, "The head does not name a pinned snapshot: a pin was killed, or the head was set back."),
     "placement-refused": (Invalid, "Stores cannot be placed in the state directory; `problems` has the reasons."),
     "plan-changed": (
         Invalid,

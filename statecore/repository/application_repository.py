@@ -190,6 +190,10 @@ class ApplicationRepository:
     def list_command(self) -> str:
         return self._command("repo", "snapshots")
 
+    def unpin_command(self, snapshot: str) -> str:
+        """The command that removes a pin."""
+        return self._command("repo", "unpin", snapshot)
+
     @property
     def forget_command(self) -> str:
         """The command that forgets a snapshot by name."""

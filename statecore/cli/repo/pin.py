@@ -36,9 +36,10 @@ def show(application: ApplicationRepository, done: Pinned, output: Output) -> No
             "version": DOCUMENT_VERSION,
             "repository": application.url,
             "application_id": application.application_id,
-            "snapshot": asdict(done.entry),
+            "snapshot": {"snapshot": done.snapshot, "pinned": False} if done.entry is None else asdict(done.entry),
             "changed": done.changed,
         }
     )
-    state = "pinned" if done.entry.pinned else "no longer pinned" if done.changed else "not pinned"
-    output.text(f"{done.entry.snapshot} is {state}{'' if done.changed else ' (unchanged)'}")
+    is_pinned = done.entry is not None and done.entry.pinned
+    state = "pinned" if is_pinned else "no longer pinned" if done.changed else "not pinned"
+    output.text(f"{done.snapshot} is {state}{'' if done.changed else ' (unchanged)'}")

@@ -22,9 +22,9 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from statecore.errors import Capacity, Fenced, NotFound, Retryable
@@ -33,18 +33,20 @@ from statecore.objectstore.base import Blob
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head
+from statecore.repository.maintenance.found_manifests import readable_manifest
 from statecore.repository.maintenance.garbage import (
     KNOWN_KINDS,
     OF_JOBS,
     GarbageRule,
     ListedGarbage,
     NameSet,
+    names_of_snapshot,
     reachable_names,
     read_lists,
     write_list,
 )
 from statecore.repository.maintenance.retention_record import record_head
-from statecore.repository.maintenance.reverted_head import check_not_reverted
+from statecore.repository.maintenance.reverted_head import check_not_reverted, lost_pins
 from statecore.repository.repository import check_descriptor_unchanged
 
 MIN_AGE_MS = 24 * 3_600_000
@@ -158,11 +160,12 @@ class Collector:
             check_descriptor_unchanged(app_repository.repository)
             head.needs.check_writable(f"The head of {app_repository.application_id}")
             if not app_repository.repository.is_replica:
-                record_head(app_repository, head)
+                record_head(app_repository)
         now_ms = self._store_time_ms() if apply else int(self._clock() * 1000)
         head = self._raised(head, now_ms) if apply else self._next(head, now_ms)
         self._progress.phase("read snapshots", len(head.snapshots), "snapshots")
-        reachable = NameSet(reachable_names(app_repository, head, self._progress.advance))
+        pinned = self._names_of_lost_pins(head, manifests)
+        reachable = NameSet(chain(reachable_names(app_repository, head, self._progress.advance), pinned))
         self._progress.done()
         report = CollectionReport(
             app_repository.url,
@@ -181,6 +184,12 @@ class Collector:
             rule = GarbageRule(head, manifests, now_ms, self._unused_ms)
             self._list(rule, reachable, [*waiting, *planned], report, Path(directory), apply=apply)
         return report
+
+    def _names_of_lost_pins(self, head: Head, manifests: Collection[str]) -> Iterator[str]:
+        for snapshot in lost_pins(self._app_repository, head, manifests):
+            manifest = readable_manifest(self._app_repository, self._app_repository.names.manifest(snapshot))
+            if manifest is not None:
+                yield from names_of_snapshot(self._app_repository, manifest, set())
 
     def _store_time_ms(self) -> int:
         """The object store's time; also shows that this process may write and delete."""

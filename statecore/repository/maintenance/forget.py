@@ -10,7 +10,7 @@ from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
 from statecore.repository.listing import entry_of
-from statecore.repository.maintenance.retention_record import read_retention, record_retention
+from statecore.repository.maintenance.retention_record import read_retention, record_head
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import KeptSnapshot, entries_with_reasons
 
@@ -65,7 +65,7 @@ def forget(
         return replace(head, generation=head.generation + 1, snapshots=kept, keep=plan.keep)
 
     app_repository.change_head(change)
-    record_retention(app_repository, plan.keep)
+    record_head(app_repository)
     return plan
 
 

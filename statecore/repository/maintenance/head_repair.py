@@ -290,7 +290,7 @@ def _plan_of_manifests(
             else:
                 usable[name] = found
             advance()
-    newest = newest_of(usable, None if before is None else before.head)
+    newest = newest_of(usable, manifests, None if before is None else before.head)
     other_branch = [
         name for name, found in usable.items() if newest is not None and found.order > newest.order and name not in pins
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.listing import entry_of
@@ -21,9 +21,16 @@ NOTE_CHARACTERS = 200  # Longest note, in characters
 
 
 class Pinned(NamedTuple):
-    """The snapshot's entry after a pin or unpin, and whether that changed it."""
+    """What a pin or unpin has done.
 
-    entry: SnapshotEntry
+    Attributes:
+        snapshot: id of the snapshot.
+        entry: its entry then; ``None`` if only the retention record had its pin, which is removed.
+        changed: whether that changed anything.
+    """
+
+    snapshot: str
+    entry: SnapshotEntry | None
     changed: bool
 
 
@@ -39,8 +46,17 @@ def pin(app_repository: ApplicationRepository, snapshot: str, note: str | None =
 
 
 def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
-    """Unpin a snapshot; retention may leave it out of the next head."""
-    return _set(app_repository, snapshot, pinned=False, note="")
+    """Unpin a snapshot; retention may leave it out of the next head.
+
+    A pin that only the retention record has is removed from it: nothing keeps the snapshot then.
+    """
+    try:
+        return _set(app_repository, snapshot, pinned=False, note="")
+    except NotFound:
+        if snapshot not in read_retention(app_repository).notes:
+            raise
+        record_unpinned(app_repository, snapshot)
+        return Pinned(snapshot, None, changed=True)
 
 
 def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
@@ -56,13 +72,17 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
         before = entry_of(app_repository, head, before.snapshot)
         wanted = replace(before, pinned=pinned, note=before.note if note is None else note)
         if pinned:
-            record_pinned(app_repository, (*head.snapshots, wanted))
+            record_pinned(app_repository, head, wanted)
         if wanted == before:
             return head
         entries = tuple(wanted if entry == before else entry for entry in head.snapshots)
         return replace(head, generation=head.generation + 1, snapshots=entries)
 
-    app_repository.change_head(change)
+    try:
+        app_repository.change_head(change)
+    except NotFound:  # another process has forgotten it meanwhile
+        record_unpinned(app_repository, wanted.snapshot)
+        raise
     if not pinned:
         record_unpinned(app_repository, wanted.snapshot)
-    return Pinned(wanted, changed=wanted != before)
+    return Pinned(wanted.snapshot, wanted, changed=wanted != before)

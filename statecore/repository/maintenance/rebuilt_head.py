@@ -14,17 +14,30 @@ from statecore.repository.manifest import Manifest, new_bytes
 from statecore.repository.retention import retained_entries
 
 
-def newest_of(usable: Mapping[str, FoundManifest], before: Head | None) -> FoundManifest | None:
+def newest_of(
+    usable: Mapping[str, FoundManifest], manifests: Mapping[str, FoundManifest], before: Head | None
+) -> FoundManifest | None:
     """The manifest that the new head begins with, of usable ones, newest first; ``before`` is one that has gone back.
 
-    Where jobs have published for that head since, its newest one, although others have greater generations.
+    Where jobs have published for that head since, so that the newest one does not go on with it, that of the two that
+    was made last, although others have greater generations.
     """
     newest = next(iter(usable.values()), None)
     named = () if before is None else (usable.get(entry.snapshot) for entry in before.snapshots)
     of_head = next((found for found in named if found is not None), None)
-    if newest is None or of_head is None:
+    if newest is None or of_head is None or _goes_on(newest, of_head, manifests):
         return newest
     return max(newest, of_head, key=lambda one: one.manifest.created_at)
+
+
+def _goes_on(later: FoundManifest, earlier: FoundManifest, manifests: Mapping[str, FoundManifest]) -> bool:
+    """Whether an earlier manifest is a predecessor of a later one, or that one."""
+    following: FoundManifest | None = later
+    while following is not None and following.order > earlier.order:
+        previous = following.manifest.previous
+        found = None if previous is None else manifests.get(previous)
+        following = found if found is not None and found.order < following.order else None
+    return following == earlier
 
 
 def chain_of(usable: Mapping[str, FoundManifest], manifests: Mapping[str, FoundManifest]) -> list[FoundManifest]:
@@ -50,15 +63,15 @@ def chain_of(usable: Mapping[str, FoundManifest], manifests: Mapping[str, FoundM
 
 
 def with_pinned(chain: Sequence[FoundManifest], pinned: Sequence[FoundManifest]) -> list[FoundManifest]:
-    """A chain with the pinned manifests that are not in it; of two of one generation the pinned one."""
-    generations = {one.order[:2] for one in pinned}
-    others = [one for one in chain if one.order[:2] not in generations]
-    found = {one.manifest.snapshot: one for one in (*others, *pinned)}
+    """A chain with the pinned manifests that are not in it, also of a generation that it has: of another branch."""
+    found = {one.manifest.snapshot: one for one in (*chain, *pinned)}
     return sorted(found.values(), key=lambda one: one.order, reverse=True)
 
 
 def with_pins_of_branches(chain: Sequence[FoundManifest], pinned: Sequence[FoundManifest]) -> list[FoundManifest]:
     """A chain with the pinned manifests of all branches, which may have its generations; its first stays the first."""
+    if all(one in chain for one in pinned):
+        return [*chain]
     found = {one.manifest.snapshot: one for one in (*chain[1:], *pinned) if one not in chain[:1]}
     return [*chain[:1], *sorted(found.values(), key=lambda one: one.manifest.created_at, reverse=True)]
 

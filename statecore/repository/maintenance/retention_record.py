@@ -1,16 +1,19 @@
 """The retention record of an application: its pins and its retention, for a head that is lost with them.
 
 It has every pin of the head: one is recorded before the head has it, and removed after the head has lost it. So it may
-have one more, of a process that was killed in between, which only keeps a snapshot. Repairs of the head read it. A
-replica has none: a promotion writes it. A damaged one is written again by the next collection.
+have one more, of a process that was killed in between, or of a head that was set back. Collections keep what such a
+snapshot needs, and verifications name it (:mod:`statecore.repository.maintenance.reverted_head`). Repairs of the head
+read the record. A replica has none: a promotion writes it. A damaged one is written again by the next collection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from statecore.documents import DocumentType
+from statecore.objectstore.pointers import SWAP_TRIES
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import OTHER_HEAD_RELEASE, Head, Retention, SnapshotEntry
 from statecore.repository.maintenance.record_pointer import RecordPointer
@@ -55,21 +58,24 @@ def read_retention(app_repository: ApplicationRepository) -> RetentionRecord:
     return _pointer(app_repository).read()
 
 
-def record_head(app_repository: ApplicationRepository, head: Head) -> None:
-    """Write what a head pins, and what it keeps where there is no record, or a damaged one."""
+def record_head(app_repository: ApplicationRepository) -> None:
+    """Write what the head pins and keeps; other pins stay.
 
-    def change(record: RetentionRecord) -> RetentionRecord:
-        return replace(
-            _with_pins(record, record.notes | head.pins), keep=record.keep if record.generation else head.keep
-        )
+    The head is read again after each change: a pin that it has lost since must not come back with an older head.
+    """
+    for _ in range(SWAP_TRIES):
+        head, before = app_repository.reread_head().head, read_retention(app_repository)
+        record = _pointer(app_repository).change(lambda record: _with_head(record, head))  # noqa: B023
+        if record == before:
+            return
+        lost = head.pins.keys() - before.notes.keys() - app_repository.reread_head().head.pins.keys()
+        _pointer(app_repository).change(lambda record: _without_pins(record, lost))  # noqa: B023
+    raise app_repository.contended_error("the retention record may have pins that the head has not", SWAP_TRIES)
 
-    _pointer(app_repository).change(change)
 
-
-def record_pinned(app_repository: ApplicationRepository, entries: Iterable[SnapshotEntry]) -> None:
-    """Add pins to the record."""
-    added = {entry.snapshot: entry.note for entry in entries if entry.pinned}
-    _pointer(app_repository).change(lambda record: _with_pins(record, record.notes | added))
+def record_pinned(app_repository: ApplicationRepository, head: Head, wanted: SnapshotEntry) -> None:
+    """Add a pin that the head is about to have to the record, and what the head has."""
+    _pointer(app_repository).change(lambda record: _with_head(record, head, {wanted.snapshot: wanted.note}))
 
 
 def record_named_pins(app_repository: ApplicationRepository, head: Head) -> None:
@@ -82,16 +88,18 @@ def record_named_pins(app_repository: ApplicationRepository, head: Head) -> None
 
 def record_unpinned(app_repository: ApplicationRepository, snapshot: str) -> None:
     """Remove a pin from the record."""
-    _pointer(app_repository).change(
-        lambda record: _with_pins(record, {name: note for name, note in record.notes.items() if name != snapshot})
-    )
+    _pointer(app_repository).change(lambda record: _without_pins(record, {snapshot}))
 
 
-def record_retention(app_repository: ApplicationRepository, keep: Retention) -> None:
-    _pointer(app_repository).change(lambda record: replace(record, keep=keep))
+def _with_head(record: RetentionRecord, head: Head, pins: Mapping[str, str] = MappingProxyType({})) -> RetentionRecord:
+    return replace(_with_pins(record, {**record.notes, **head.pins, **pins}), keep=head.keep)
 
 
-def _with_pins(record: RetentionRecord, notes: dict[str, str]) -> RetentionRecord:
+def _without_pins(record: RetentionRecord, snapshots: Collection[str]) -> RetentionRecord:
+    return _with_pins(record, {name: note for name, note in record.notes.items() if name not in snapshots})
+
+
+def _with_pins(record: RetentionRecord, notes: Mapping[str, str]) -> RetentionRecord:
     return replace(record, pins=tuple(Pin(name, notes[name]) for name in sorted(notes)))
 
 

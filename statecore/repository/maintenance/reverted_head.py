@@ -2,8 +2,9 @@
 
 Such a head is whole, so no reader can tell by it alone. But what was written for later heads gives it away: a job makes
 the manifest of the next generation, so one of a later generation, or epoch, was made for a head that is gone. A list of
-garbage says which head it was made for, and the retention record has pins that the head had. (Where as many jobs have
-published since as the head has lost, only a lost pin shows it.)
+garbage says which head it was made for. Where as many jobs have published since as the head has lost, only a pin shows
+it that the retention record has and the head has not. A pin or unpin that was killed leaves the same, so that proves
+nothing: what such a snapshot needs is kept, a verification names it, and a person decides.
 
 The head counts all the same, until it is rebuilt (:mod:`statecore.repository.maintenance.head_repair`). Until then no
 garbage is deleted: names that a later head did not reach, so that they were taken for garbage for ever, are reached
@@ -56,12 +57,39 @@ def check_not_reverted(app_repository: ApplicationRepository, head: Head) -> Map
     found, lists = unnamed_manifests(app_repository, head), list_orders(app_repository)
     prefix = app_repository.names.manifests
     orders = {name.removeprefix(prefix).removesuffix(".json"): order for name, order in found.items()}
-    if why_reverted(head, orders, lists, read_retention(app_repository).notes) is not None:
-        now = app_repository.reread_head().head  # jobs publish meanwhile
-        why = why_reverted(now, orders, lists, read_retention(app_repository).notes)
+    if why_reverted(head, orders, lists) is not None:
+        why = why_reverted(app_repository.reread_head().head, orders, lists)  # jobs publish meanwhile
         if why is not None:
             raise _reverted_error(app_repository, why)
     return found
+
+
+def lost_pins(app_repository: ApplicationRepository, head: Head, manifests: Collection[str]) -> list[str]:
+    """The snapshots that the retention record pins and a head does not name, and that have one of these manifests.
+
+    A pin or unpin was killed, or the head has gone back, and has gone as far again since.
+    """
+    pins = read_retention(app_repository).notes
+    return [one for one in pins if head.entry(one) is None and app_repository.names.manifest(one) in manifests]
+
+
+def check_pins(app_repository: ApplicationRepository, head: Head, manifests: Collection[str]) -> None:
+    """Raise ``Corrupted`` if there are lost pins (:func:`lost_pins`)."""
+    lost = lost_pins(app_repository, head, manifests) and lost_pins(
+        app_repository, app_repository.reread_head().head, manifests
+    )
+    if lost:
+        raise Corrupted(
+            f"The snapshot {lost[0]} of {app_repository.application_id} in {app_repository.url} is pinned, and the "
+            "head does not name it. Its files are kept.",
+            code="pin-lost",
+            action="If a pin or unpin was killed, remove the pin: "
+            f"{app_repository.unpin_command(lost[0])}. If the head was put back to an older version, "
+            f"rebuild it: {app_repository.repair_command} --apply",
+            application_id=app_repository.application_id,
+            repository=app_repository.url,
+            snapshots=lost,
+        )
 
 
 def _reverted_error(app_repository: ApplicationRepository, why: str) -> Corrupted:

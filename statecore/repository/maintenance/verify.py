@@ -23,7 +23,7 @@ from statecore.repository.head import Head
 from statecore.repository.listing import ApplicationView, list_application
 from statecore.repository.maintenance.blob_reading import damaged_files
 from statecore.repository.maintenance.garbage import hash64
-from statecore.repository.maintenance.reverted_head import check_not_reverted
+from statecore.repository.maintenance.reverted_head import check_not_reverted, check_pins
 from statecore.repository.maintenance.verification_record import (
     Level,
     VerificationRecord,
@@ -253,7 +253,7 @@ class Verifier:
     def _reverted(self, head: Head) -> list[FoundDamage]:
         """A head that has gone back to an older version, which is whole, but not what was published last."""
         try:
-            check_not_reverted(self._app_repository, head)
+            check_pins(self._app_repository, head, check_not_reverted(self._app_repository, head))
         except Corrupted as error:
             return [FoundDamage(error, Level.DOCUMENTS, self._app_repository.names.head)]
         return []

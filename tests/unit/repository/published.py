@@ -23,7 +23,6 @@ from statecore.spec.reader import read_spec
 
 APPLICATION, STORE, TOPIC = "orders", "by-id", "orders-by-id-changelog"
 READ_AT_MS = 1_700_000_000_000
-_FIRST_SECOND = 1_700_000_000
 
 
 def spec_of(application_id: str = APPLICATION) -> ApplicationSpec:
@@ -44,6 +43,7 @@ class Publishing:
 
     Attributes:
         origin: what is said to make the next snapshots.
+        first_second: when the first job began; each begins a minute after the one before.
     """
 
     def __init__(self, url: str, scratch: Path, application_id: str = APPLICATION) -> None:
@@ -51,6 +51,7 @@ class Publishing:
         self.app_repository = ApplicationRepository.open(url, application_id)
         self.spec = spec_of(application_id)
         self.origin = "restore"
+        self.first_second = 1_700_000_000
         self._scratch = scratch
         self._numbers = count()
 
@@ -88,7 +89,7 @@ class Publishing:
             self.spec,
             request=f"request-{number}",
             origin=self.origin,
-            clock=lambda: _FIRST_SECOND + 60.0 * number,
+            clock=lambda: self.first_second + 60.0 * number,
             name=lambda: f"{number:08x}",
         )
 

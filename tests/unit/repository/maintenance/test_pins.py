@@ -16,7 +16,17 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Head, Retention, SnapshotEntry
+from statecore.repository.listing import list_application
+from statecore.repository.maintenance import pins
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.found_manifests import readable_manifest
+from statecore.repository.maintenance.garbage import names_of_snapshot
 from statecore.repository.maintenance.pins import NOTE_CHARACTERS, pin, unpin
+from statecore.repository.maintenance.retention_record import read_retention
+from statecore.repository.maintenance.verification_record import Level
+from statecore.repository.maintenance.verify import Verifier
+from statecore.repository.manifest import Manifest
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage
 from tests.unit.repository.published import Publishing
@@ -264,3 +274,70 @@ def test_pins_and_publications_at_the_same_time_all_count(tmp_path: Path) -> Non
     entries: list[SnapshotEntry] = [entry for entry in head.snapshots if entry.pinned]
     assert {entry.snapshot: entry.note for entry in entries} == {one: f"of {one}" for one in old}
     assert head.generation == 18
+
+
+def test_a_pin_of_a_snapshot_that_is_forgotten_meanwhile_is_not_recorded(
+    app_repository: ApplicationRepository, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_pinned = pins.record_pinned
+
+    def beside(*recorded: Any) -> None:
+        record_pinned(*recorded)
+        forget(app_repository, Retention(last=1, hourly=0, daily=0, weekly=0))
+
+    monkeypatch.setattr(pins, "record_pinned", beside)
+    with raises(NotFound, "snapshot-not-found"):
+        pin(app_repository, two[0])
+    assert read_retention(app_repository).notes == {}
+
+
+@pytest.mark.parametrize("is_pinning", [False, True])
+def test_what_a_killed_pin_or_unpin_leaves_keeps_a_snapshot_and_stops_nothing(
+    app_repository: ApplicationRepository,
+    storage: Storage,
+    two: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_pinning: bool,
+) -> None:
+    killed = "record_pinned" if is_pinning else "record_unpinned"
+
+    def die(*recorded: Any) -> None:
+        if is_pinning:
+            record_pinned(*recorded)
+        raise KeyboardInterrupt
+
+    if not is_pinning:
+        pin(app_repository, two[0])
+    record_pinned = pins.record_pinned
+    with monkeypatch.context() as patch:
+        patch.setattr(pins, killed, die)
+        with pytest.raises(KeyboardInterrupt):
+            (pin if is_pinning else unpin)(app_repository, two[0])
+    forget(app_repository, Retention(last=1, hourly=0, daily=0, weekly=0))
+    needed = set(names_of_snapshot(app_repository, readable(app_repository, two[0]), set()))
+    for _ in range(4):
+        Collector(app_repository, min_age_ms=0).run()
+    assert {name for name in needed if "/contents/" not in name} <= storage.blobs.keys()
+    assert verified(app_repository) == ["pin-lost"]
+    done = unpin(app_repository, two[0])
+    assert (done.snapshot, done.entry, done.changed) == (two[0], None, True)
+    with raises(NotFound, "snapshot-not-found"):
+        unpin(app_repository, two[0])
+    assert verified(app_repository) == []
+    publish(app_repository, tmp_path, 30)
+    for _ in range(4):
+        Collector(app_repository, min_age_ms=0).run()
+    assert app_repository.names.manifest(two[0]) not in storage.blobs
+
+
+def readable(app_repository: ApplicationRepository, snapshot: str) -> Manifest:
+    found = readable_manifest(app_repository, app_repository.names.manifest(snapshot))
+    assert found is not None
+    return found
+
+
+def verified(app_repository: ApplicationRepository) -> list[str]:
+    report = Verifier(app_repository, Level.DOCUMENTS).run(list_application(app_repository))
+    return [one.error.code for one in report.damaged]

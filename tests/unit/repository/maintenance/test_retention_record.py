@@ -7,7 +7,9 @@ import pytest
 from statecore.documents import encode_json, parse_json
 from statecore.errors import Invalid, Retryable
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.head import Retention
+from statecore.repository.head import ReadHead, Retention
+from statecore.repository.maintenance import forget as forget_module
+from statecore.repository.maintenance import retention_record
 from statecore.repository.maintenance.collection import Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
@@ -142,3 +144,64 @@ def test_a_record_of_a_newer_release_is_refused_before_anything_changes(
             change()
     before.pop(app_repository.names.head)
     assert storage.pointers == before, "but for the head, which was lost"
+
+
+def test_whoever_writes_a_record_anew_writes_all_that_the_head_has(
+    app_repository: ApplicationRepository, storage: Storage, two: tuple[str, str]
+) -> None:
+    keep = Retention(last=7, monthly=24)
+    forget(app_repository, keep)
+    pin(app_repository, two[0], "audit")
+    storage.pointers[app_repository.names.retention] = b"{"
+    pin(app_repository, two[1])
+    assert read_retention(app_repository).keep == keep
+    storage.pointers[app_repository.names.retention] = b"{"
+    forget(app_repository, keep)
+    assert rebuilt(app_repository, storage) == ({two[0]: "audit", two[1]: ""}, keep)
+
+
+def test_a_forget_that_was_killed_before_the_record_is_recorded_by_the_next_collection(
+    app_repository: ApplicationRepository, network: Network, two: tuple[str, str]
+) -> None:
+    keep, swaps = Retention(last=7, monthly=24), iter(range(100))
+    pin(app_repository, two[0])
+    network.fault = lambda request, possible: "refused" if request == "swap" and next(swaps) else ""  # type: ignore[method-assign]
+    with pytest.raises(Retryable):
+        forget(app_repository, keep)
+    network.fault = lambda request, possible: ""  # type: ignore[method-assign]
+    assert read_retention(app_repository).keep == Retention()
+    Collector(app_repository, min_age_ms=0).run()
+    assert read_retention(app_repository).keep == app_repository.head().keep == keep
+
+
+def test_of_two_forgets_at_once_the_record_has_what_the_head_has(
+    app_repository: ApplicationRepository, monkeypatch: pytest.MonkeyPatch, two: tuple[str, str]
+) -> None:
+    one, other = Retention(last=7), Retention(last=9)
+    record_head = retention_record.record_head
+
+    def beside(recorded: ApplicationRepository) -> None:
+        monkeypatch.setattr(forget_module, "record_head", record_head)
+        forget(app_repository, other)
+        record_head(recorded)
+
+    monkeypatch.setattr(forget_module, "record_head", beside)
+    forget(app_repository, one)
+    assert read_retention(app_repository).keep == app_repository.head().keep == other
+
+
+def test_a_pin_that_is_removed_while_a_collection_records_the_head_stays_removed(
+    app_repository: ApplicationRepository, monkeypatch: pytest.MonkeyPatch, two: tuple[str, str]
+) -> None:
+    pin(app_repository, two[0])
+    reread, heads = ApplicationRepository.reread_head, iter(range(100))
+
+    def unpinned_meanwhile(self: ApplicationRepository) -> ReadHead:
+        read = reread(self)
+        if next(heads) == 0:
+            unpin(app_repository, two[0])
+        return read
+
+    monkeypatch.setattr(ApplicationRepository, "reread_head", unpinned_meanwhile)
+    retention_record.record_head(app_repository)
+    assert read_retention(app_repository).notes == app_repository.head().pins == {}

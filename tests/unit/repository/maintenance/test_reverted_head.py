@@ -35,7 +35,7 @@ class Kept:
 
     def __init__(self, url: str, scratch: Path) -> None:
         self.publishing = Publishing(url, scratch)
-        self.app_repository = self.publishing.app_repository
+        self.app_repository, self.directory = self.publishing.app_repository, scratch / "repository"
 
     def publish(self, *ends: int) -> list[str]:
         """Snapshots up to these offsets, newest first."""
@@ -68,6 +68,10 @@ class Kept:
         """An older version takes the place of the head."""
         name = self.app_repository.names.head
         assert self.app_repository.pointers.swap(name, content, self._pointer[1]) is not None
+
+    def lose(self) -> None:
+        """The head of a directory is lost."""
+        (self.directory / self.app_repository.names.head).unlink()
 
     @property
     def _pointer(self) -> tuple[bytes, str]:
@@ -248,10 +252,8 @@ def test_a_lost_pin_shows_it_where_as_many_jobs_have_published_since(kept: Kept)
     kept.pin(pinned)
     kept.put_back(old)
     newest = kept.publish(30, 40, 50)
-    blobs = kept.blobs
-    with raises(Corrupted, "head-reverted"):
-        kept.collect()
-    assert (kept.blobs, kept.verified()) == (blobs, ["head-reverted"])
+    kept.collect(4)
+    assert kept.verified() == ["pin-lost"]
     kept.repaired()
     assert kept.names[: len(newest)] == newest
     assert [entry.snapshot for entry in kept.head.snapshots if entry.pinned] == [pinned]
@@ -346,3 +348,32 @@ def test_only_what_was_made_for_a_later_head_shows_it(epoch: int, generation: in
     assert (why_reverted(head, {"s": (epoch, generation), "older": (0, 1)}, []) is not None) is shows
     assert (why_reverted(head, {}, [(0, 1), (epoch, generation - 1)]) is not None) is shows
     assert why_reverted(replace(head, epoch=epoch, generation=generation), {}, [(epoch, generation)]) is None
+
+
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_no_clock_decides_where_nobody_has_published_since(kept: Kept) -> None:
+    kept.publish(10, 20)
+    old = kept.content
+    kept.publishing.first_second -= 3600
+    fourth, third = kept.publish(30, 40)
+    kept.put_back(old)
+    kept.repaired()
+    assert kept.names[:2] == [fourth, third]
+
+
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_a_repair_after_a_repair_keeps_what_counts_beside_a_pin_of_the_other_branch(kept: Kept) -> None:
+    kept.publish(10, 20)
+    old = kept.content
+    (lost,) = kept.publish(30)
+    kept.pin(lost)
+    kept.publish(40)
+    kept.put_back(old)
+    kept.publish(50, 60)
+    kept.repaired()
+    kept.publish(70)
+    before = kept.names
+    assert lost in before
+    kept.lose()
+    apply_repair(kept.app_repository, plan_repair(kept.app_repository))
+    assert sorted(kept.names) == sorted(before)
