@@ -62,7 +62,7 @@ from statecore.statedir.link_scratch import is_in_use
 from statecore.statedir.mounts import refuse_unmovable, unmovable
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_plan import PlacementPlan
-from statecore.statedir.quarantine import KEPT_MS, was_clock_behind
+from statecore.statedir.replaced_tasks import is_expired
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import TaskAssembly
 from statecore.statedir.work_directory import BACKUP_LINKS_PREFIX, REPLACED, STAGING_PREFIX, entry_of
@@ -286,27 +286,13 @@ def _sweep(work: Path, clock: Callable[[], float]) -> tuple[tuple[str, ...], tup
 def _is_dead(entry: Path, work: Path, clock: Callable[[], float]) -> bool:
     """Whether an entry of the work directory, or of ``replaced/``, can be deleted."""
     if entry.parent != work:
-        return entry.is_dir() and _is_expired(entry, clock())
+        return entry.is_dir() and is_expired(entry, clock())
     if entry_of(entry.name).is_kept:
         return False
     if entry.name.startswith(BACKUP_LINKS_PREFIX) and is_in_use(entry):
         return False
     own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
     return own or clock() - _last_change(entry) > DAY
-
-
-def _is_expired(kept: Path, now: float) -> bool:
-    """Whether replaced task directories are old enough to be deleted.
-
-    Those whose time is of a clock that was behind (:func:`was_clock_behind`) get the present one, and stay.
-    """
-    replaced_at = kept.stat().st_mtime
-    if (now - replaced_at) * 1000 <= KEPT_MS:
-        return False
-    if was_clock_behind(kept, int(replaced_at * 1000), int(now * 1000)):
-        os.utime(kept, (now, now))
-        return False
-    return True
 
 
 def _last_change(path: Path) -> float:

@@ -22,7 +22,7 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 _LOG = logging.getLogger(__name__)
 
 KEPT_MS = 7 * 86_400_000
-"""Retention of quarantined directories: a week."""
+"""Retention of quarantined and replaced directories: a week."""
 
 _EARLIEST_MS = 1_767_225_600_000
 """2026-01-01, before the first release: a clock that shows an earlier time is wrong."""

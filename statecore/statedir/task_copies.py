@@ -37,11 +37,6 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import REPLACED, STAGING_PREFIX
 
 
-def replaced_in(directory: StateDirectory) -> list[Path]:
-    """The kept directories of earlier placements, one for each placement, by name."""
-    return sorted(path for path in (directory.work_path / REPLACED).glob("*") if path.is_dir())
-
-
 class TaskCopies:
     """Task directories that are replaced by modified copies; the context deletes copies that were not put in place."""
 

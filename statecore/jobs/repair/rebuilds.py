@@ -19,9 +19,9 @@ from statecore.jobs.repair.report import RebuiltStores
 from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.spec.model import ApplicationSpec
+from statecore.statedir.replaced_tasks import replaced_in
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import declared_at
-from statecore.statedir.task_copies import replaced_in
 
 _EMPTY, _MISSING = "which has no record", "which does not exist"
 _OF_ANOTHER_LOG = frozenset({"offset-past-end", "partition-unknown", "topic-recreated"})

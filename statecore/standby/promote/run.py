@@ -44,8 +44,8 @@ from statecore.statedir.database_state import create_database
 from statecore.statedir.file_trees import copied_bytes, link_tree, remove_tree
 from statecore.statedir.placement import apply_placement
 from statecore.statedir.placement_plan import PlacementPlan, plan_placement
+from statecore.statedir.replaced_tasks import replaced_in
 from statecore.statedir.state_directory import StateDirectory, free_space
-from statecore.statedir.task_copies import replaced_in
 from statecore.statedir.task_layout import databases_of
 from statecore.statedir.work_directory import STAGING_PREFIX
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record

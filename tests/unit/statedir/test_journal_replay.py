@@ -11,7 +11,7 @@ from statecore.faults import FaultInjected, InjectedFault
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.placement import apply_placement, recover
 from statecore.statedir.placement_plan import plan_placement
-from statecore.statedir.task_copies import replaced_in
+from statecore.statedir.replaced_tasks import replaced_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.filesystems import without_exchange
 from tests.unit.statedir.support import (

@@ -16,7 +16,7 @@ from statecore.statedir.journal import read_record
 from statecore.statedir.link_scratch import scratch
 from statecore.statedir.placement import apply_placement, recover
 from statecore.statedir.placement_plan import plan_placement
-from statecore.statedir.task_copies import replaced_in
+from statecore.statedir.replaced_tasks import replaced_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
 from tests.harness.syncing import synced_paths
