@@ -1,9 +1,9 @@
 """A replica beside its primary, over stores that fail, from a seed.
 
-Jobs publish to the primary, snapshots are forgotten and collected there, and its head is lost and rebuilt. Copies go
-into the replica, some at the same time, and its garbage is collected. After each swap of the replica's head its newest
-snapshot is whole, and the others but for files that were damaged when they were read; nothing that it reaches is ever
-deleted. At last the replica is as the primary is, and has nothing that the primary has not.
+Jobs publish to the primary, snapshots are pinned, forgotten and collected there, and its head is lost and rebuilt.
+Copies go into the replica, some at the same time, and its garbage is collected. After each swap of the replica's head
+its newest snapshot is whole, and the others but for files that were damaged when they were read; nothing that it
+reaches is ever deleted. At last the replica is as the primary is, and has nothing that the primary has not.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from statecore.repository.head import HEAD, Retention
 from statecore.repository.maintenance.collection import Collector
-from statecore.repository.maintenance.copier import Copier
+from statecore.repository.maintenance.copier import DIVERGED, Copier
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.garbage import reachable_names
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
+from statecore.repository.maintenance.pins import pin, unpin
+from statecore.repository.maintenance.retention_record import read_retention
 from tests.harness.scheduler import Scheduler
 from tests.harness.simulated_store import Death, Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
 from tests.unit.repository.oracle import Broken
@@ -115,8 +117,18 @@ class Copying:
         return self
 
     def _run(self) -> None:
-        actions = (self._publish, self._forget, self._collect, self._prune, self._copy, self._lose, self._rot)
-        weights = (10, 4, 3, 3, 6, 1.5, 2)
+        actions = (
+            self._publish,
+            self._forget,
+            self._collect,
+            self._prune,
+            self._copy,
+            self._lose,
+            self._rot,
+            self._pin,
+            self._unpin,
+        )
+        weights = (10, 4, 3, 3, 6, 1.5, 2, 1, 1)
         for _ in range(_STEPS):
             if self._chance.random() < 0.06:
                 (action,) = self._chance.choices(actions, weights)
@@ -163,7 +175,21 @@ class Copying:
         forget(self.primary(), Retention(last=self._chance.randint(1, 3), hourly=0, daily=0, weekly=0))
 
     def _collect(self) -> None:
-        Collector(self.primary(), min_age_ms=self._min_age_ms, unused_ms=50_000).run()
+        try:
+            Collector(self.primary(), min_age_ms=self._min_age_ms, unused_ms=50_000).run()
+        except Corrupted as error:
+            if error.code == "head-reverted":  # nothing puts an older one back
+                raise Broken("a collection takes a head for an older one") from error
+            raise
+
+    def _pin(self) -> None:
+        entries = self.primary(is_quiet=True).head().snapshots
+        pin(self.primary(), self._chance.choice(entries).snapshot)
+
+    def _unpin(self) -> None:
+        """Unpin what the head pins, or what only the retention record does, after a pin that failed."""
+        if pinned := read_retention(self.primary(is_quiet=True)).notes:
+            unpin(self.primary(), self._chance.choice([*pinned]))
 
     def _prune(self) -> None:
         done = Collector(self.replica(), min_age_ms=self._min_age_ms, unused_ms=50_000).run()
@@ -238,9 +264,7 @@ class Copying:
         for _ in range(5):
             self._now += 8 * _DAY
             Collector(primary).run()
-            outcome = Copier(primary, replica).run()
-            if outcome.error is not None:
-                raise outcome.error
+            self._copy_at_last(primary, replica)
             Collector(replica).run()
         if self._primary.pointers[primary.names.head] != self._replica.pointers[primary.names.head]:
             raise Broken("the replica has another head")
@@ -248,6 +272,21 @@ class Copying:
             raise Broken(f"the replica has more: {sorted(more)[:3]}")
         fetched(replica)
         self.met["equal"] += 1
+
+    def _copy_at_last(self, primary: ApplicationRepository, replica: ApplicationRepository) -> None:
+        """Copy; where a repair has left out the replica's newest snapshot, and it is collected, as the error says."""
+        error = Copier(primary, replica).run().error
+        if error is not None and error.code == DIVERGED:
+            before = HEAD.decode(self._replica.pointers[replica.names.head])
+            is_repaired = before.epoch < primary.head().epoch
+            newest = before.snapshots[0].snapshot
+            if not is_repaired or primary.names.manifest(newest) in self._primary.blobs:
+                raise error
+            del self._replica.pointers[replica.names.head]
+            self.met["head deleted"] += 1
+            error = Copier(primary, replica).run().error
+        if error is not None:
+            raise error
 
     @staticmethod
     def _names(storage: Storage) -> set[str]:

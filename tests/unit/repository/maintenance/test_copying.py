@@ -24,6 +24,8 @@ MET = {
     "copy died",
     "publish",
     "lose",
+    "pin",
+    "unpin",
     "listed",
     "pruned",
     "equal",
