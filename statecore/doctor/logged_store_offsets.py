@@ -59,6 +59,7 @@ class LoggedStoreOffsets:
         segments_agree: whether all databases have these offsets, and no file overrules them.
         segmentation: how its rows are divided by time; ``None`` if that is not declared, or they are not.
         transactional: whether 4.4 last wrote it with transactional stores: its rows are those at its offset.
+        flushed_later: whether rows were flushed after ``.checkpoint`` was written, or may have been.
     """
 
     task: str
@@ -77,6 +78,12 @@ class LoggedStoreOffsets:
     changelogs: frozenset[str] = frozenset()
     segmentation: Segmentation | None = None
     transactional: bool = False
+    flushed_later: bool = False
+
+    @property
+    def may_be_ahead(self) -> bool:
+        """Whether its rows may be of later records than its offset, because nothing records that it was closed."""
+        return self.closed is None and not self.transactional
 
     @property
     def without_file(self) -> LoggedStoreOffsets | None:
@@ -175,6 +182,16 @@ def _store(
         if declaration is None or view.kind not in WINDOWED_KINDS
         else segmentation_of(replace(declaration, kind=view.kind)),
         transactional=view.transactional,
+        flushed_later=_flushed_later(inspection, view),
+    )
+
+
+def _flushed_later(inspection: Inspection, view: StoreView) -> bool:
+    """Whether rows of a store were flushed after ``.checkpoint`` was written; assumed where that was not inspected."""
+    return view.task not in inspection.whole_tasks or any(
+        one.code == "rows-after-checkpoint" and (one.task, one.store) == (view.task, view.store)
+        for one in inspection.findings
+        if one.evidence.get("files")
     )
 
 

@@ -4,14 +4,16 @@
   as old as its newest file. A store is stale if that is longer than deletes are kept, and offsets behind its own are
   missing.
 - Before it, whether the log is the one that the store was built from (``topic-recreated``), for closed stores only:
-  rows of others may be ahead of their offset. See :mod:`statecore.doctor.changelog_comparison`.
+  rows of others may be ahead of their offset. See :mod:`statecore.doctor.changelog_comparison`. Releases before 4.3 do
+  not record whether a store was closed, but flush its rows before they write its offset: its rows may be ahead and
+  never behind. So a row that is missing, or is an earlier record's, was lost (``rows-differ``).
 """
 
 from __future__ import annotations
 
 import statecore.extras.pipeline
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -160,31 +162,23 @@ class StoreLogs:
         if following <= start:
             return
         why = self._why_not(store, following, log)
-        newest = None if why else newest_records(self.reader, partition, start, following, self.limits)
-        shown = {} if newest is None else _compare_store(store, newest)
+        newest, shown = (None, {}) if why else self._compared(store, OffsetRange(*partition, start, following))
         if newest is None or not shown:
             because = why or "no row could be compared"
             self._note_undecided(
                 store, f"whether its changelog is the one that it was built from is not known ({because})"
             )
             return
-        if (
-            len(newest.records) == KEYS
-            and not {Comparison.EQUAL, Comparison.EXPLAINED} & set(shown.values())
-            and differing(shown)
-        ):
-            many = newest_records(self.reader, partition, start, following, self.limits, MORE_KEYS)
-            if many is not None and (seen := _compare_store(store, many)):
-                newest, shown = many, seen
         different = differing(shown)
         later = self._later(partition, following, log, different) if different else None
-        proven = [] if later is None else proof(newest, shown, later)
+        proven = [] if later is None or store.may_be_ahead else proof(newest, shown, later)
         if not proven or not has_rows(store.kind, store.databases):
             unexplained = [key for key in different if later is None or key not in later.keys]
-            if unexplained and (later is None or later.has_gaps):
+            lost = _proving_loss(store, unexplained, shown)
+            if unexplained and (later is None or later.has_gaps or not lost):
                 self._note_undecided(store, "some of its rows differ from its changelog (statecore diff shows which)")
-            elif unexplained:
-                yield _rows_differ(store, partition, newest, unexplained, len(shown))
+            elif lost:
+                yield _rows_differ(store, partition, newest, lost, len(shown))
             else:
                 yield from self._segments(store, partition, log)
             return
@@ -205,17 +199,37 @@ class StoreLogs:
             differing_offsets=offsets[-_LISTED:],
         )
 
+    def _compared(
+        self, store: LoggedStoreOffsets, span: OffsetRange, *, more: bool = True
+    ) -> tuple[NewestRecords | None, Mapping[bytes, Comparison]]:
+        """Compare rows with the newest records before an offset, and, if ``more``, with older ones if that may tell.
+
+        It may where no key matches, which another log explains and lost updates too; and where a row that has to be of
+        an earlier record to prove anything is of none that was read.
+        """
+        partition = TopicPartition(span.topic, span.partition)
+        newest = newest_records(self.reader, partition, span.start, span.end, self.limits)
+        shown = {} if newest is None else _compare_store(store, newest)
+        if newest is None or len(newest.records) < KEYS or not more or not differing(shown):
+            return newest, shown
+        found = set(shown.values())
+        if (store.may_be_ahead and Comparison.FOREIGN in found) or not {Comparison.EQUAL, Comparison.EXPLAINED} & found:
+            many = newest_records(self.reader, partition, span.start, span.end, self.limits, MORE_KEYS)
+            if many is not None and (seen := _compare_store(store, many)):
+                return many, seen
+        return newest, shown
+
     def _compare_with_others(self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets) -> None:
         """Compare some rows with a topic that others write.
 
         A row need not have the bytes of its record: the application may serialize otherwise, or process the records. So
-        differences are no finding, and are told only if other rows are equal, or if there is no row at all.
+        differences are no finding, and are told only if some rows have values of records, or if there is no row at all.
         """
         following, start = store.known[partition], log.log_start
         if following <= start or self._why_not(store, following, log):
             return
-        newest = newest_records(self.reader, partition, start, following, self.limits)
-        shown = {} if newest is None else _compare_store(store, newest)
+        span = OffsetRange(*partition, start, following)
+        newest, shown = self._compared(store, span, more=store.may_be_ahead)
         live = [] if newest is None else [one for one in newest.records if one.value is not None]
         if live and all(shown.get(one.key) is Comparison.MISSING for one in live):
             self._note_undecided(
@@ -225,7 +239,8 @@ class StoreLogs:
             )
             return
         is_empty = bool(live) and not has_rows(store.kind, store.databases)
-        different = differing(shown) if is_empty or Comparison.EQUAL in shown.values() else []
+        has_values_of_records = bool({Comparison.EQUAL, Comparison.EXPLAINED} & set(shown.values()))
+        different = differing(shown) if is_empty or has_values_of_records else []
         later = self._later(partition, following, log, different) if different else None
         if any(later is None or key not in later.keys for key in different):
             self._note_undecided(
@@ -246,19 +261,21 @@ class StoreLogs:
         shown = _compare_store(store, newest, live=True)
         different = differing(shown)
         later = self._later(partition, following, log, different) if different else None
-        if later is not None and not later.has_gaps and (left := [key for key in different if key not in later.keys]):
-            yield _rows_differ(store, partition, newest, left, len(shown))
+        if later is None or later.has_gaps:
+            return
+        if lost := _proving_loss(store, [key for key in different if key not in later.keys], shown):
+            yield _rows_differ(store, partition, newest, lost, len(shown))
 
     def _why_not(self, store: LoggedStoreOffsets, following: int, log: LogOffsets) -> str:
         """Why the rows of a store are not compared with its log; empty if they are."""
         if store.in_use:
             return "it is in use"
+        if not store.databases:
+            return "it has no database"
         if not store.readable:
             return "it cannot be read"
         if not store.segments_agree:
             return "its segments, or a file, say other offsets"
-        if store.closed is None and not store.transactional:
-            return "Kafka Streams 4.2 and older do not record whether it was closed"
         if store.closed is False and not store.transactional:
             return "it was not closed, and rows may be ahead of its offset"
         if store.kind is StoreKind.UNKNOWN:
@@ -279,6 +296,18 @@ class StoreLogs:
 
     def _note_undecided(self, store: LoggedStoreOffsets, what: str) -> None:
         self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
+
+
+def _proving_loss(store: LoggedStoreOffsets, keys: Iterable[bytes], shown: Mapping[bytes, Comparison]) -> list[bytes]:
+    """The keys whose rows are not only ahead of the offset.
+
+    A row of no record that was seen may be of one that was never sent, because the process died before. The same is
+    possible for any row if rows were flushed after the offset was written.
+    """
+    if not store.may_be_ahead:
+        return [*keys]
+    behind = () if store.flushed_later else (Comparison.MISSING, Comparison.EXPLAINED)
+    return [key for key in keys if shown[key] in behind]
 
 
 def _rows_differ(

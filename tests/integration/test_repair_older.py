@@ -16,6 +16,7 @@ from tests.harness.command import examined, worse_than_notes
 from tests.harness.feeds import EVENTS
 from tests.harness.fleet import GUARANTEES, NEWEST, Fleet, VersionedApplication
 from tests.harness.fleet_kinds import SMALL
+from tests.harness.flushing import flush
 from tests.harness.kinds import GLOBALS, KindsApplication
 from tests.harness.queries import Row
 from tests.harness.repairing import repair
@@ -114,6 +115,7 @@ def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_wor
     assert losses == {
         ("checkpoint-stray", "0_0", PLAIN),
         ("manifest-truncated", "0_1", PLAIN),
+        ("rows-differ", "0_1", PLAIN),
         ("checkpoint-stray", "0_2", WINDOWS),
     }
     world.state_dir = tmp_path / "repaired"
@@ -126,3 +128,41 @@ def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_wor
     answers, restored = _opened(world, "4.2")
     assert answers == right
     assert restored == damaged | ({(WINDOWS, 0)} if guarantee == "exactly_once_v2" else set())
+
+
+@pytest.mark.full
+def test_rows_that_are_older_than_their_checkpoint_file_are_found_and_those_of_a_killed_process_are_not(
+    fleet: Fleet, application_id: str, state_dir: Path, tmp_path: Path
+) -> None:
+    """``rows-differ``: a backup was copied back by ``cp -r backup/0_1/* 0_1/``, which leaves ``.checkpoint`` out."""
+    world = fleet.application(application_id, state_dir, "at_least_once", STORES, 2)
+    first, second, third = world.portions()
+    with world.on("4.2"):
+        world.feed(first)
+    spec, backup, killed = tmp_path / "stores.yaml", tmp_path / "backup", tmp_path / "killed"
+    world.write_spec(spec)
+    shutil.copytree(world.directory, backup)
+    running = world.start("4.2")
+    world.feed(second)
+    flush(running)
+    world.feed(third)
+    fleet.kill("4.2")
+    shutil.copytree(state_dir, killed)
+    with world.on("4.2") as running:
+        right = world.answers(running)
+    assert not [one for one in examined(state_dir, spec)[1] if one["severity"] == "loss"]
+    assert not [one for one in examined(killed, spec)[1] if one["severity"] == "loss"]
+
+    for path in (world.directory / "0_1").glob("[!.]*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(backup / "0_1", world.directory / "0_1", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+    returned, findings = examined(state_dir, spec)
+    assert (returned, {(one["code"], one["task"], one["store"]) for one in worse_than_notes(findings)}) == (
+        22,
+        {("rows-differ", "0_1", PLAIN), ("rows-differ", "0_1", WINDOWS)},
+    )
+    answers, restored = _opened(world, NEWEST)
+    assert ({place for place in right if answers[place] != right[place]}, restored) == (
+        {(PLAIN, 1), (WINDOWS, 1)},
+        set(),
+    )

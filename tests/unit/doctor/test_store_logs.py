@@ -28,8 +28,8 @@ def brokers() -> Iterator[ScriptedBrokers]:
 
 
 def log(*values: bytes | None) -> list[bytes]:
-    """A record of each key."""
-    return [batch([Record(n, 1_000, b"k%d" % n, value)]) for n, value in enumerate(values)]
+    """A record of each of five keys, and again from the sixth on."""
+    return [batch([Record(n, 1_000, b"k%d" % (n % 5), value)]) for n, value in enumerate(values)]
 
 
 def written(tmp_path: Path, path: str, *said: Rows, rows: Rows = SAME) -> None:
@@ -50,13 +50,15 @@ def looked(tmp_path: Path, brokers: ScriptedBrokers) -> TopicsInspection:
         ([b"v", b"v", b"v", b"other", b"v"], True),
         ([b"v", b"v", b"v", None, b"v"], True),
         ([b"other"] * 5, False),  # the application writes its rows otherwise
+        ([*[b"v"] * 5, *[b"later"] * 5], True),  # all rows are older, as those of a backup
     ],
 )
 @pytest.mark.parametrize(("path", "offset"), [("global/rocksdb/g", 5), ("0_0/rocksdb/t", 4)])
 def test_rows_that_differ_from_a_topic_of_others_are_told_if_some_are_equal(
     tmp_path: Path, brokers: ScriptedBrokers, path: str, offset: int, values: list[bytes | None], differ: bool
 ) -> None:
-    written(tmp_path, path, offsets(TOPIC, 0, offset))
+    written(tmp_path, path, offsets(TOPIC, 0, offset + len(values) - 5))
+    brokers.committed[TOPIC, 0] = len(values)
     brokers.add(TOPIC, [part(log(*values))])
     task, _, store = path.partition("/rocksdb/")
     assert looked(tmp_path, brokers) == ((), (f"{DIFFER}: {store} of {task}.",) if differ else ())

@@ -20,6 +20,7 @@ from kafka.protocol.metadata import MetadataRequest
 from statecore.changelog.delete_retention import CLOCK_MARGIN_MS
 from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import Inspection
 from statecore.doctor.topic_inspection import Brokers, TopicsInspection, inspect_topics
 from statecore.errors import Invalid, Retryable
@@ -252,6 +253,58 @@ def test_a_changed_value_is_found_unless_a_later_record_may_explain_it(
     assert findings == ()
     assert "statecore diff" in undecided
     assert undecided.endswith("s of 0_0.")
+
+
+@pytest.mark.parametrize(
+    ("rows", "later", "found", "undecided"),
+    [
+        (SAME, [], [], 0),
+        (SAME[:3], [], [3, 4], 0),  # behind: rows are missing
+        ([*SAME[:4], (b"k4", b"old")], [], [4], 0),  # behind: an update is missing
+        ([*SAME[:3], (b"k3", b"unsent")], [], [4], 0),
+        ([*SAME[:4], (b"k4", b"ahead")], [(6, b"k4", b"ahead")], [], 0),
+        (SAME[:4], [(6, b"k4", None)], [], 0),
+        ([*SAME[:4], (b"k4", b"old")], [(6, b"k4", b"old")], [], 0),
+        ([*SAME[:4], (b"k4", b"unsent")], [], [], 1),
+        ([(key, b"unsent") for key, _ in SAME], [], [], 1),
+        (SAME[:4], [(8, b"k0", b"v")], [], 1),  # a delete may have been compacted away
+    ],
+)
+def test_rows_of_4_2_behind_their_offset_are_lost_and_rows_ahead_are_not(
+    tmp_path: Path,
+    brokers: ScriptedBrokers,
+    rows: Sequence[tuple[bytes, bytes]],
+    later: Sequence[tuple[int, bytes, bytes | None]],
+    found: Sequence[int],
+    undecided: int,
+) -> None:
+    """Whether the store was closed is not recorded. A process that dies leaves rows ahead of the offset only."""
+    write_database(tmp_path / "app/0_0/rocksdb/s", {"default": rows})
+    (tmp_path / "app/0_0/.checkpoint").write_bytes(encode_checkpoint({TopicPartition(TOPIC, 0): 5}))
+    before = [(n, key, value) for n, (key, value) in enumerate(SAME[:4])]
+    brokers.add(TOPIC, [part(log(*before, (4, b"k4", b"old"), (5, b"k4", b"v"), *later))])
+    offsets = [5 if one == 4 else one for one in found]
+    inspection = inspected(tmp_path)
+    seen = looked(tmp_path, brokers)
+    assert [(one.code, one.severity, one.evidence["differing_offsets"]) for one in seen.findings] == (
+        [("rows-differ", LOSS, offsets)] if offsets else []
+    )
+    assert len(seen.undecided) == undecided
+    assert all("some of its rows differ" in one for one in seen.undecided)
+    late = Finding("rows-after-checkpoint", "", LOSS, "0_0", "s", evidence={"files": {"7.sst": "now"}})
+    for flushed_later in ({"findings": (late,)}, {"whole_tasks": frozenset[str]()}):
+        seen = inspect_topics(replace(inspection, **flushed_later), brokers.address, timeout=60.0, clock=lambda: NOW)
+        assert (seen.findings, len(seen.undecided)) == ((), 1 if offsets or undecided else 0)
+
+
+def test_rows_of_4_2_of_records_long_before_their_offset_are_lost(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    keys = [b"k%02d" % n for n in range(16)]
+    rows = [(keys[0], b"79"), *((key, b"old") for key in keys[1:])]
+    write_database(tmp_path / "app/0_0/rocksdb/s", {"default": rows})
+    (tmp_path / "app/0_0/.checkpoint").write_bytes(encode_checkpoint({TopicPartition(TOPIC, 0): 79}))
+    values = [b"old" if n < 16 else b"79" if n == 64 else b"%d" % n for n in range(80)]
+    brokers.add(TOPIC, [part(log(*((n, keys[n % 16], value) for n, value in enumerate(values))))])
+    assert differing(looked(tmp_path, brokers)) == list(range(65, 80))
 
 
 @pytest.mark.parametrize(
