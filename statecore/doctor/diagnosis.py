@@ -155,7 +155,8 @@ def diagnose_directory(
         found = _with_contradictions(directory, spec, seen, stores, found)
     undecided: Sequence[str] = ()
     if topics is not None:
-        more, undecided = topics(_inspection(reading, seen, beyond, estimated=not scan))
+        opened = tuple(store for store in seen if not _is_in_memory(store))
+        more, undecided = topics(_inspection(reading, opened, beyond, estimated=not scan))
         found += more
     return Diagnosis(
         directory.application_id,
@@ -170,6 +171,8 @@ def diagnose_directory(
         context.transactional,
     )
 
+
+_MOVE_LEFTOVER = "Correct the spec. If it is right, move the directory away while the application is stopped."
 
 _OF_THE_WRONG_KIND = frozenset({"kind-mismatch", "offset-missing", "store-unread"})
 """Other findings of a store that was inspected as the wrong kind."""
@@ -200,6 +203,7 @@ def _with_contradictions(
             task,
             store,
             evidence={"declared": str(one.declared)},
+            own_remedy=_MOVE_LEFTOVER,
         )
         for (task, store), one in sorted(contradictions.items())
     ]
@@ -234,7 +238,7 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
     store_counts = Counter(place.task for place in reading.places)
     for name, task in reading.tasks.items():
         of_task = by_task.get(name, [])
-        stores = [one for one in of_task if one.kind is not StoreKind.CUSTOM and _backup(one, of_task) is None]
+        stores = [one for one in of_task if one.kind is not StoreKind.CUSTOM and _not_opened(one, of_task) is None]
         if name in reading.whole_tasks and (stores or reading.holder is None):
             beyond += [*check_task_files(task, stores, context), *check_half_migrated(task, stores, context)]
         if name in reading.whole_tasks or not name:
@@ -255,18 +259,22 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
         beyond += check_tasks_of_no_subtopology(reading.places, reading.tasks, context)
     beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
     wiped = {one.task for one in beyond if one.code == "store-absent" and one.severity is Severity.ERROR}
-    backups = {(one.task, one.store): copy for one in reading.stores if (copy := _backup(one, by_task[one.task]))}
-    opened = [one for one in reading.stores if (one.task, one.store) not in backups]
+    ignored = {
+        (one.task, one.store): found
+        for one in reading.stores
+        if (found := _not_opened(one, by_task[one.task])) is not None
+    }
+    opened = [one for one in reading.stores if (one.task, one.store) not in ignored]
     wiped |= {store.task for store in opened if context.is_wiped(store, reading.tasks[store.task])}
     unopened = {store.task for store in opened if not is_opened(store, context)}
     wiped_first = {name for name in wiped - unopened if not _fails_start(reading.tasks[name])}
     of_stores = [
-        [copy]
-        if (copy := backups.get((store.task, store.store)))
+        ignored[store.task, store.store]
+        if (store.task, store.store) in ignored
         else _of_store(store, reading.tasks[store.task], context, is_wiped=store.task in wiped_first)
         for store in reading.stores
     ]
-    without_changelog = check_unlogged(reading.stores, wiped)
+    without_changelog = check_unlogged([one for one in reading.stores if not _is_in_memory(one)], wiped)
     of_unlogged = {(one.task, one.store): one for one in without_changelog}
     checked_stores = tuple(
         replace(store, findings=(*found, *_as_list(of_unlogged.get((store.task, store.store)))))
@@ -290,6 +298,21 @@ def _is_transient(finding: Finding, reading: DirectoryReading) -> bool:
 
 def _as_list(finding: Finding | None) -> list[Finding]:
     return [] if finding is None else [finding]
+
+
+def _is_in_memory(store: StoreView) -> bool:
+    """Whether a store is declared in memory: Kafka Streams does not open what was left of it on disk."""
+    return store.declared is not None and store.declared.kind is StoreKind.IN_MEMORY
+
+
+def _not_opened(store: StoreView, of_task: Sequence[StoreView]) -> list[Finding] | None:
+    """The findings of a directory that Kafka Streams does not open; ``None`` for one that it opens."""
+    if _is_in_memory(store):
+        what = "is declared as in-memory, so Kafka Streams ignores its directory"
+        found = Finding("kind-mismatch", what, Severity.WARNING, store.task, store.store, own_remedy=_MOVE_LEFTOVER)
+        return [found] if store.databases else []
+    copy = _backup(store, of_task)
+    return None if copy is None else [copy]
 
 
 _BACKUP = re.compile(r"(?P<store>.+?)(?:[._-](?:bak|backup|old|orig|save|copy)\d*|~)")

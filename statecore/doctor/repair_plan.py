@@ -207,6 +207,7 @@ def restore_remedy(finding: Finding) -> str:
     kind = CATALOG[finding.code]
     if (
         finding.repair is not None
+        or finding.own_remedy
         or not finding.store
         or Repair.REBUILD not in kind.repairs
         or kind.code == "older-release"

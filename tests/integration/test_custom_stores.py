@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from statecore.doctor.diagnosis import diagnose_directory
 from statecore.errors import Invalid
@@ -27,6 +28,7 @@ from tests.harness.custom_stores import file_supplier, wrapped_supplier
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE
 from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
+from tests.harness.repairing import repair
 from tests.harness.sources import Sources
 from tests.harness.streams import StreamsJvm
 from tests.harness.topics import Record
@@ -174,6 +176,22 @@ def test_what_is_declared_as_another_kind_than_it_is_is_refused(made: Callable[.
             assert refused.value.code == "kind-mismatch"
             assert refused.value.context["stores"] == [store]
     assert changed(world) == before
+    assert started(world) == {}
+
+
+@pytest.mark.full
+def test_a_repair_leaves_the_directory_of_a_store_that_is_declared_in_memory(
+    made: Callable[..., World], tmp_path: Path
+) -> None:
+    world = made("exactly_once_v2", KindsApplication("leftover", (PLAIN, SECOND), _feed))
+    next((world.directory / "0_0/rocksdb/second").glob("MANIFEST-*")).unlink()
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(yaml.safe_dump(world.declared("plain", kind="in-memory")))
+    report = repair(world.application_id, world.state_dir, spec)
+    assert [(one.stores, one.tasks) for one in report.rebuilt] == [(("second",), ("0_0",))]
+    assert {(one["code"], one["severity"], one["store"]) for one in report.remaining} == {
+        ("kind-mismatch", "warning", "plain")
+    }
     assert started(world) == {}
 
 

@@ -59,9 +59,7 @@ class PlaceSink(Sink):
 
     def check(self, planned: PlannedRestore) -> list[str]:
         self._resumes |= planned.is_resumed and report_of(self._job.home, planned.plan) is not None
-        check_kinds(
-            self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keep_replaced else ()
-        )
+        check_kinds(self._directory, self._job.spec, planned.plan, repairs=self._keep_replaced)
         notes = placement_of(planned, self._job.context, resumes=self._resumes).notes
         notes += renumbered_notes(planned, self._job.spec, self._directory)
         if planned.disk is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from statecore.discover.contradicted_kinds import contradiction_error
+from statecore.formats.kinds import StoreKind
 from statecore.formats.task_id import TaskId
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
@@ -21,10 +21,16 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.words import WARNING, shortened_list
 
 
-def check_kinds(
-    directory: StateDirectory, spec: ApplicationSpec, plan: ReadPlan, decided: Collection[Key] = ()
-) -> None:
-    """Refuse stores whose directories contradict their declared kinds, except those decided on by the caller."""
+def check_kinds(directory: StateDirectory, spec: ApplicationSpec, plan: ReadPlan, *, repairs: bool) -> None:
+    """Refuse stores whose directories contradict their declared kinds.
+
+    A repair replaces stores of the wrong kind, and leaves the directory of one that is in memory: Kafka Streams ignores
+    it.
+    """
+    decided: set[Key] = set()
+    if repairs:
+        in_memory = [store.name for store in spec.stores if store.kind is StoreKind.IN_MEMORY]
+        decided = {*plan.stores, *((task, store) for task in plan.tasks for store in in_memory)}
     if (refusal := contradiction_error(directory, spec, plan.tasks, decided)) is not None:
         raise refusal
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from statecore.doctor import diagnosis
+from statecore.doctor.repair_plan import restore_remedy
 from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import RELEASES
@@ -167,3 +168,28 @@ def test_a_check_that_fails_hides_no_other_finding(tmp_path, monkeypatch):
     failed = next(one for one in diagnose(tmp_path).findings if one.code == "check-failed")
     assert (failed.severity, failed.repair) == (ERROR, None)
     assert "in fails" in failed.evidence["trace"]
+
+
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+@pytest.mark.parametrize("damage", ["none", "unclosed", "unreadable", "checkpoint"])
+def test_what_a_store_that_is_now_in_memory_has_left_is_only_a_warning(tmp_path, guarantee, damage):
+    """Kafka Streams does not open it, so nothing about it matters; nor are its rows compared with a topic."""
+    plain(tmp_path)
+    left = plain(tmp_path, store="m", status=int(damage == "unclosed"))
+    if damage == "unreadable":
+        next(left.glob("MANIFEST-*")).unlink()
+    if damage == "checkpoint":
+        checkpoint(tmp_path, ("app-m-changelog", 0, 900))
+    spec = read_spec(SPEC.format(guarantee=guarantee, stores="s: {kind: key-value}, m: {kind: in-memory}"))
+    asked = []
+
+    def topics(inspection):
+        asked.extend(one.store for one in inspection.stores)
+        return (), ()
+
+    found = diagnose(tmp_path, spec=spec, topics=topics)
+    (one,) = found.findings
+    assert (one.code, one.severity, one.store, one.repair) == ("kind-mismatch", WARNING, "m", None)
+    assert "move the directory away" in one.remedy
+    assert restore_remedy(one) == ""
+    assert asked == ["s"]
