@@ -12,6 +12,7 @@ from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.checkpoint_overlay import migrated
 from statecore.words import shortened_list
 
 _BEFORE_FIRST = -1
@@ -27,7 +28,7 @@ def check_offsets(store: StoreView, task: TaskView, context: CheckContext) -> li
     """Check offset and status of one store of one task, except for what is normal in a running application."""
     found = []
     if store.keeps_offsets_inside is not False:
-        found += [*_missing(store, task, context), *_unknown(store, context), *_foreign(store, task, context)]
+        found += [*_missing(store, task, context), *_unknown(store, task, context), *_foreign(store, task, context)]
     if store.closed is False and not store.in_use:
         found.append(_not_closed(store, task, context))
     return found
@@ -139,8 +140,11 @@ def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
     ]
 
 
-def _unknown(store: StoreView, context: CheckContext) -> list[Finding]:
+def _unknown(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     at = {partition: offset for partition, offset in store.offsets.items() if offset < 0}
+    if not store.kind.manages_offsets:  # a start reads .checkpoint after the store's own file; one that lies is found
+        overruled = migrated(task.checkpoint.offsets)
+        at = {partition: offset for partition, offset in at.items() if partition not in overruled}
     if not store.logged or not at:
         return []
     lowest, partitions = min(at.values()), [*map(str, at)]

@@ -76,6 +76,23 @@ def test_an_offset_counts_only_in_the_file_that_a_start_reads(kind, own_file, ta
     assert [one.code for one in found] == (["offset-missing"] if is_missing else [])
 
 
+@pytest.mark.parametrize(
+    ("kind", "own_file", "task_file", "found"),
+    [
+        (BUFFER, {OWN: -4}, {}, ["offset-unknown"]),
+        (BUFFER, {OWN: -4}, {OWN: -4}, ["offset-unknown"]),
+        (BUFFER, {OWN: -4}, {OWN: 7}, []),
+        (BUFFER, {OWN: -4}, {TopicPartition("app-t-changelog", 0): 7}, ["offset-unknown"]),
+        (BUFFER, {OWN: 7}, {OWN: -4}, []),
+    ],
+)
+def test_an_unknown_offset_of_a_buffer_is_overruled_by_the_checkpoint_file(kind, own_file, task_file, found):
+    database = DatabaseView("s", None, None, {}, 0, 3, 100, ("default", "offsets"))
+    store = StoreView("0_0", "s", kind, "", True, (database,), own_file)
+    task = TaskView("0_0", OffsetFileContent(task_file, bool(task_file)), {"s": OffsetFileContent(own_file)})
+    assert [one.code for one in check_offsets(store, task, CheckContext("app"))] == found
+
+
 @pytest.mark.parametrize(("rows", "severity"), [(3, LOSS), (0, WARNING)])
 def test_a_global_store_without_an_offset_of_one_partition(tmp_path, rows, severity):
     """Kafka Streams writes the offsets of all partitions at once, 0 for an empty one."""
