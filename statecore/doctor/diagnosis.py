@@ -285,7 +285,9 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
 
 def _fails_start(task: TaskView) -> bool:
     """Whether a file of a task ends every start before the task is wiped."""
-    return bool(task.wrong_types) or any(one.unreadable for one in (task.checkpoint, *task.stores.values()))
+    return bool(task.wrong_types) or any(
+        one.unreadable and one.last_offsets is None for one in (task.checkpoint, *task.stores.values())
+    )
 
 
 def _is_transient(finding: Finding, reading: DirectoryReading) -> bool:

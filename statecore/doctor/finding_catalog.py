@@ -224,7 +224,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "checkpoint-unreadable",
             error,
             "an offset file cannot be read",
-            "Every start of the application fails.",
+            "Every start of the application fails. But if only a partition is named twice, and line 2 counts it once, "
+            "the last line wins, and this is a warning.",
             "If this user may not read it, run this as the one that may. If it is damaged, move it aside if the "
             "stores keep their offsets themselves, else rebuild the task.",
             (Repair.MOVE_ASIDE, Repair.REBUILD),

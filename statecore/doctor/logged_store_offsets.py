@@ -208,5 +208,5 @@ def _checkpoint(task: Path) -> dict[TopicPartition, int]:
     """The offsets in a task's ``.checkpoint``; empty if it is missing or unreadable."""
     file = task / CHECKPOINT_FILE
     with contextlib.suppress(StatecoreError):  # reported by the checks of files
-        return read_offsets(file)
+        return read_offsets(file, last_wins=True)
     return {}

@@ -59,8 +59,11 @@ def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
-    """Decode offsets, -4 included; other negative ones are skipped, as by Kafka Streams. ``source`` names the file."""
+def decode_checkpoint(data: bytes, source: str, *, last_wins: bool = False) -> dict[TopicPartition, int]:
+    """Decode offsets, -4 included; other negative ones are skipped, as by Kafka Streams. ``source`` names the file.
+
+    With ``last_wins`` a partition that is named twice is one entry with the last offset, as in Kafka Streams.
+    """
     if len(data) > MAX_BYTES:
         raise too_large(len(data), source)
     try:
@@ -84,7 +87,7 @@ def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
         partition, offset = _entry(line, number, source)
         if offset < 0 and offset != OFFSET_UNKNOWN:
             skipped += 1
-        elif partition in offsets:
+        elif partition in offsets and not last_wins:
             raise _corrupted(source, f"line {number} names {partition} a second time")
         else:
             offsets[partition] = offset

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -79,6 +80,8 @@ class OffsetFileContent(NamedTuple):
         unreadable: why it cannot be read, without its name; empty if it can.
         damaged: whether it is unreadable because its bytes are wrong, or because it is no file.
         is_file: whether it is a file, or missing.
+        last_offsets: those of an unreadable file that Kafka Streams reads all the same, because a partition that is
+            named twice is all that is wrong with it: the last line wins. ``None`` for other files.
     """
 
     offsets: dict[TopicPartition, int]
@@ -86,6 +89,7 @@ class OffsetFileContent(NamedTuple):
     unreadable: str = ""
     damaged: bool = False
     is_file: bool = True
+    last_offsets: dict[TopicPartition, int] | None = None
 
 
 def read_offset_file(file: Path) -> OffsetFileContent:
@@ -95,7 +99,12 @@ def read_offset_file(file: Path) -> OffsetFileContent:
     except StatecoreError as error:
         is_file = not_a_file(file) == ""
         damaged = isinstance(error, Corrupted) or not is_file
-        return OffsetFileContent({}, unreadable=error.context["why"], damaged=damaged, is_file=is_file)
+        last = None
+        if isinstance(error, Corrupted):
+            with suppress(StatecoreError):
+                last = read_offsets(file, last_wins=True)
+        why = error.context["why"]
+        return OffsetFileContent({}, unreadable=why, damaged=damaged, is_file=is_file, last_offsets=last)
 
 
 def _meaning(file: Path) -> tuple[str, bool]:

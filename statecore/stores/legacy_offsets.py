@@ -18,8 +18,8 @@ from statecore.stores.base import StateStore
 from statecore.system_errors import system_error
 
 
-def read_offsets(file: Path) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint file; empty if there is none."""
+def read_offsets(file: Path, *, last_wins: bool = False) -> dict[TopicPartition, int]:
+    """The offsets in a checkpoint file, decoded as by ``decode_checkpoint``; empty if there is none."""
     try:
         with open_regular(file) as opened:
             data = opened.read(MAX_BYTES + 1)
@@ -29,7 +29,7 @@ def read_offsets(file: Path) -> dict[TopicPartition, int]:
         raise _failed("read", file, error) from error
     if len(data) > MAX_BYTES:
         raise too_large(file.stat().st_size, str(file))
-    return decode_checkpoint(data, str(file))
+    return decode_checkpoint(data, str(file), last_wins=last_wins)
 
 
 def write_offsets(file: Path, offsets: Mapping[TopicPartition, int]) -> None:

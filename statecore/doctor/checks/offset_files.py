@@ -18,6 +18,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.checkpoint_overlay import migrated
 from statecore.statedir.flush_times import format_time
+from statecore.statedir.known_files import OffsetFileContent
 from statecore.statedir.store_places import changelog_owner
 from statecore.words import shortened_list
 
@@ -37,8 +38,8 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
             store_finding(
                 store,
                 "checkpoint-unreadable",
-                Severity.ERROR,
-                what,
+                _severity_of_unreadable(file),
+                f"{what}{_last_line_wins(file)}",
                 repair=repair,
                 damage=file.damaged,
                 file=store_checkpoint_file(store.store),
@@ -53,7 +54,8 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
         if read.unreadable:  # every release reads it at a start
             what = f"has a {name} that cannot be read: {read.unreadable}"
             repair = Repair.MOVE_ASIDE if read.damaged else None
-            one = store_finding(store, "checkpoint-unreadable", Severity.ERROR, what, repair=repair, file=name)
+            severity, what = _severity_of_unreadable(read), f"{what}{_last_line_wins(read)}"
+            one = store_finding(store, "checkpoint-unreadable", severity, what, repair=repair, file=name)
             is_store = not read.is_file and not read.damaged
             found.append(replace(one, own_remedy=_RENAME) if is_store else one)
         elif store.keeps_offsets_inside:
@@ -79,10 +81,12 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
         what = f"{task.task}/{CHECKPOINT_FILE} cannot be read ({file.unreadable})"
         repair = None
         if file.damaged:
-            what += ": the application fails at every start"
+            what += _last_line_wins(file) or ": the application fails at every start"
             repair = Repair.MOVE_ASIDE if inside else Repair.REBUILD
         evidence = {"file": CHECKPOINT_FILE, "damage": file.damaged}
-        return [Finding("checkpoint-unreadable", what, Severity.ERROR, task.task, evidence=evidence, repair=repair)]
+        severity = _severity_of_unreadable(file)
+        found = [Finding("checkpoint-unreadable", what, severity, task.task, evidence=evidence, repair=repair)]
+        return found + _overruled(task, stores, file._replace(offsets=file.last_offsets or {}), context)
     others = _of_other_applications(task, stores, context)
     others += _of_other_tasks(task, stores, context, {store.store for store, _ in others})
     found = [foreign_offsets(store, entries, context) for store, entries in others]
@@ -90,10 +94,29 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
     reported = {str(part) for _, entries in others for part in entries}
     reported |= {entry for one in missing for entry in one.evidence["entries"]}
     found += [*missing, *_unowned(task, stores, context, reported)]
-    for store in stores:
-        if store.logged and store.keeps_offsets_inside:
-            found += _conflicting_offsets(store, context.entries_of(store, file), task, CHECKPOINT_FILE)
+    found += _overruled(task, stores, file, context)
     return [*found, *_rows_after_checkpoint(task, stores, context)]
+
+
+def _severity_of_unreadable(file: OffsetFileContent) -> Severity:
+    return Severity.ERROR if file.last_offsets is None else Severity.WARNING
+
+
+def _last_line_wins(file: OffsetFileContent) -> str:
+    """What Kafka Streams does with a file that names a partition twice, if it reads it; else empty."""
+    return "" if file.last_offsets is None else ": Kafka Streams starts, and the last line of a partition wins"
+
+
+def _overruled(
+    task: TaskView, stores: Sequence[StoreView], file: OffsetFileContent, context: CheckContext
+) -> list[Finding]:
+    """Offsets in the stores that a ``.checkpoint`` overrules."""
+    return [
+        one
+        for store in stores
+        if store.logged and store.keeps_offsets_inside
+        for one in _conflicting_offsets(store, context.entries_of(store, file), task, CHECKPOINT_FILE)
+    ]
 
 
 def _rows_after_checkpoint(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:

@@ -177,3 +177,11 @@ def test_what_kafka_streams_could_not_read_is_not_written(offsets: dict[TopicPar
 
 def test_the_names_of_the_files() -> None:
     assert (store_checkpoint_file("clicks"), position_file("clicks")) == (".checkpoint_clicks", "clicks.position")
+
+
+def test_of_a_partition_that_is_named_twice_the_last_line_can_win() -> None:
+    """As in Kafka Streams, which counts it once."""
+    data = b"0\n2\na 0 5\nb 0 1\na 0 6\n"
+    assert decode_checkpoint(data, "it", last_wins=True) == {TopicPartition("a", 0): 6, TopicPartition("b", 0): 1}
+    with raises(Corrupted, "checkpoint-file-damaged"):
+        decode_checkpoint(data.replace(b"\n2\n", b"\n3\n"), "it", last_wins=True)

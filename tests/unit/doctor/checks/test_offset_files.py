@@ -19,7 +19,7 @@ from tests.harness.damage_cases import BUFFER, BUFFER_TASK
 from tests.harness.damage_functions import PLAIN, write_checkpoint
 from tests.harness.filesystems import refusing
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
-from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, LOSS, diagnose, plain, window
+from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, LOSS, WARNING, diagnose, plain, window
 from tests.unit.doctor.golden import examined, worse
 
 NEWEST = golden_names(moment="clean", release=NEWEST_RELEASE)
@@ -126,3 +126,23 @@ def test_a_store_named_as_an_offset_file_that_nobody_reads(tmp_path, name):
     found = diagnose(tmp_path, guarantee=EOS)
     assert found.findings == ()
     assert [view.store for view in found.stores] == ["s", name]
+
+
+@pytest.mark.parametrize(
+    ("count", "last", "found"),
+    [
+        (1, 7, {"checkpoint-unreadable": WARNING}),
+        (1, 3, {"checkpoint-unreadable": WARNING, "checkpoint-behind": WARNING}),
+        (1, 30, {"checkpoint-unreadable": WARNING, "checkpoint-ahead": LOSS}),
+        (2, 30, {"checkpoint-unreadable": ERROR}),
+    ],
+)
+def test_of_a_partition_that_is_named_twice_the_last_line_wins_if_it_is_counted_once(tmp_path, count, last, found):
+    """As in the map of Kafka Streams, whose size it compares with the second line."""
+    plain(tmp_path, offset=7)
+    (tmp_path / "app/0_0/.checkpoint").write_text(f"0\n{count}\napp-s-changelog 0 5\napp-s-changelog 0 {last}\n")
+    every = diagnose(tmp_path, guarantee=ALOS).findings
+    assert {one.code: one.severity for one in every} == found
+    assert {one.repair for one in every} == {Repair.MOVE_ASIDE}
+    (one,) = [one for one in every if one.code == "checkpoint-unreadable"]
+    assert ("the last line of a partition wins" in one.what) == (count == 1)
