@@ -167,8 +167,11 @@ def _counts(diagnosis: Diagnosis) -> str:
         for severity, count in diagnosis.counts.items()
         if count
     ]
+    undecided = ""
+    if diagnosis.undecided_stores:
+        undecided = f"; {number_of(diagnosis.undecided_stores, 'store')} not checked with the brokers to the end"
     return (
         f"{number_of(scope.tasks, 'task')}, {number_of(scope.stores, 'store')}, "
         f"{number_of(scope.databases, 'database')}, {format_bytes(scope.bytes)}, {how}: "
-        f"{', '.join(counts) if counts else 'no findings'}"
+        f"{', '.join(counts) if counts else 'no findings'}{undecided}"
     )

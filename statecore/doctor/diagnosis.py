@@ -34,7 +34,7 @@ from statecore.doctor.checks.segments import check_segments
 from statecore.doctor.checks.stray_files import check_interrupted_jobs, check_stray_files, check_unsupported_store
 from statecore.doctor.database_inspection import InspectionDepth
 from statecore.doctor.finding_catalog import Severity
-from statecore.doctor.findings import Finding
+from statecore.doctor.findings import Finding, Undecided
 from statecore.doctor.inspection import Inspection, StoreView, TaskView, holder_json
 from statecore.doctor.inspection_reader import DirectoryReading, read_inspection
 from statecore.formats.kinds import StoreKind
@@ -107,6 +107,11 @@ class Diagnosis:
         return {
             severity: sum(one.severity is severity for one in self.findings) for severity in reversed(list(Severity))
         }
+
+    @property
+    def undecided_stores(self) -> int:
+        """Number of stores of tasks of which the brokers could not tell something."""
+        return len({store for one in self.undecided if isinstance(one, Undecided) for store in one.stores})
 
     def to_json(self) -> dict[str, Any]:
         return {

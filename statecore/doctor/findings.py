@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from statecore.doctor.finding_catalog import CATALOG, FindingKind, Repair, Severity
 from statecore.formats.topic_partition import TopicPartition
+
+
+class Undecided(str):
+    """A sentence about a question that the brokers could not decide.
+
+    Attributes:
+        stores: task and name of the stores that it is about; empty if it is about something else.
+    """
+
+    stores: frozenset[tuple[str, str]]
+
+    def __new__(cls, text: str, stores: Iterable[tuple[str, str]] = ()) -> Undecided:
+        made = super().__new__(cls, text)
+        made.stores = frozenset(stores)
+        return made
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from statecore.doctor.changelog_comparison import (
     proof,
 )
 from statecore.doctor.finding_catalog import Severity
-from statecore.doctor.findings import Finding
+from statecore.doctor.findings import Finding, Undecided
 from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
 from statecore.doctor.topic_findings import BrokerAnswers, topic_finding
 from statecore.errors import Corrupted, NotFound
@@ -50,6 +50,8 @@ from statecore.words import shortened_list
 
 _MAX_NAMED = 5
 _LISTED = 16
+_TIME_OVER = "the time to compare was over: --compare-time"
+_SOME_DIFFER = "some of its rows differ from its changelog (statecore diff shows which)"
 
 
 @dataclass
@@ -63,14 +65,16 @@ class StoreLogs:
     now_ms: int
 
     def __post_init__(self) -> None:
-        self._left: dict[str, list[str]] = {}
+        self._left: dict[str, list[tuple[str, str]]] = {}
 
     @property
-    def undecided(self) -> list[str]:
+    def undecided(self) -> list[Undecided]:
         """Undecided questions, with their stores."""
-        return [
-            f"{what}: {shortened_list([*dict.fromkeys(stores)], _MAX_NAMED)}." for what, stores in self._left.items()
-        ]
+        found = []
+        for what, stores in self._left.items():
+            names = [f"{store} of {task}" for task, store in dict.fromkeys(stores)]
+            found.append(Undecided(f"{what}: {shortened_list(names, _MAX_NAMED)}.", stores))
+        return found
 
     def findings(self, store: LoggedStoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
         """Findings by the log of a partition, for a store whose offset is within it."""
@@ -149,9 +153,7 @@ class StoreLogs:
             if reader.statistics.removed > 1:
                 break
             if self.limits.are_reached(reader.statistics):
-                self._note_undecided(
-                    store, "its log is too long to check for offsets missing behind the store's offset"
-                )
+                self._note_limit(store, "offsets missing behind the store's offset were not looked for to the end")
                 break
         return reader.statistics.removed
 
@@ -164,7 +166,7 @@ class StoreLogs:
         why = self._why_not(store, following, log)
         newest, shown = (None, {}) if why else self._compared(store, OffsetRange(*partition, start, following))
         if newest is None or not shown:
-            because = why or "no row could be compared"
+            because = why or (_TIME_OVER if self.limits.is_expired else "no row could be compared")
             self._note_undecided(
                 store, f"whether its changelog is the one that it was built from is not known ({because})"
             )
@@ -176,7 +178,7 @@ class StoreLogs:
             unexplained = [key for key in different if later is None or key not in later.keys]
             lost = _proving_loss(store, unexplained, shown)
             if unexplained and (later is None or later.has_gaps or not lost):
-                self._note_undecided(store, "some of its rows differ from its changelog (statecore diff shows which)")
+                self._note_undecided(store, _SOME_DIFFER)
             elif lost:
                 yield _rows_differ(store, partition, newest, lost, len(shown))
             else:
@@ -226,7 +228,11 @@ class StoreLogs:
         differences are no finding, and are told only if some rows have values of records, or if there is no row at all.
         """
         following, start = store.known[partition], log.log_start
-        if following <= start or self._why_not(store, following, log):
+        if following <= start:
+            return
+        if self._why_not(store, following, log):
+            if self.limits.is_expired:
+                self._note_limit(store, "its rows were not compared")
             return
         span = OffsetRange(*partition, start, following)
         newest, shown = self._compared(store, span, more=store.may_be_ahead)
@@ -256,14 +262,16 @@ class StoreLogs:
         stream_time = newest_start + store.segmentation.interval_ms - 1  # at most, lest an expired segment is missed
         newest = newest_of_segments(self.reader, span, store.kind, store.segmentation, stream_time, self.limits)
         if newest is None:
-            self._note_undecided(store, "its log is too long to compare rows of each of its segments")
+            self._note_limit(store, "rows of each of its segments were not compared")
             return
         shown = _compare_store(store, newest, live=True)
         different = differing(shown)
         later = self._later(partition, following, log, different) if different else None
-        if later is None or later.has_gaps:
-            return
-        if lost := _proving_loss(store, [key for key in different if key not in later.keys], shown):
+        unexplained = [key for key in different if later is None or key not in later.keys]
+        lost = _proving_loss(store, unexplained, shown)
+        if unexplained and (later is None or later.has_gaps or not lost):
+            self._note_undecided(store, _SOME_DIFFER)
+        elif lost:
             yield _rows_differ(store, partition, newest, lost, len(shown))
 
     def _why_not(self, store: LoggedStoreOffsets, following: int, log: LogOffsets) -> str:
@@ -284,7 +292,7 @@ class StoreLogs:
             return f"rows of a store of kind {store.kind} are not the last records of their keys"
         if log.last_stable < following:
             return "a transaction is open before its offset"
-        return "the time was over" if self.limits.is_expired else ""
+        return _TIME_OVER if self.limits.is_expired else ""
 
     def _later(
         self, partition: TopicPartition, following: int, log: LogOffsets, keys: Sequence[bytes]
@@ -295,7 +303,10 @@ class StoreLogs:
         return later_records(self.reader, OffsetRange(*partition, following, log.log_end), keys, self.limits)
 
     def _note_undecided(self, store: LoggedStoreOffsets, what: str) -> None:
-        self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
+        self._left.setdefault(what, []).append((store.task, store.store))
+
+    def _note_limit(self, store: LoggedStoreOffsets, what: str) -> None:
+        self._note_undecided(store, f"{what} ({_TIME_OVER if self.limits.is_expired else 'its log is too long'})")
 
 
 def _proving_loss(store: LoggedStoreOffsets, keys: Iterable[bytes], shown: Mapping[bytes, Comparison]) -> list[bytes]:

@@ -65,11 +65,12 @@ class Brokers:
         guarantee: ProcessingGuarantee | None = None,
         *,
         timeout: float = 30.0,
+        compare_time: float = 60.0,
         patient: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self._servers, self._spec, self._guarantee, self._patient = bootstrap_servers, spec, guarantee, patient
-        self._timeout, self._progress = timeout, progress or NullProgress()
+        self._timeout, self._compare_time, self._progress = timeout, compare_time, progress or NullProgress()
         self.failed: StatecoreError | None = None
 
     def __call__(self, inspection: Inspection) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
@@ -84,6 +85,7 @@ class Brokers:
                 spec=self._spec,
                 guarantee=self._guarantee,
                 timeout=self._timeout,
+                compare_time=self._compare_time,
             )
             self._progress.done()
             return inspected
@@ -104,10 +106,10 @@ def inspect_topics(
     spec: ApplicationSpec | None = None,
     guarantee: ProcessingGuarantee | None = None,
     timeout: float = 30.0,
-    patience: float = 60.0,
+    compare_time: float = 60.0,
     clock: Callable[[], float] = time.time,
 ) -> TopicsInspection:
-    """Compare the offsets of a directory with the topics."""
+    """Compare the offsets of a directory with the topics, and for ``compare_time`` seconds its rows."""
     stores = logged_store_offsets(inspection, spec)
     absent = [] if spec is None else _absent_stores(inspection, spec)
     guarantee = guarantee if spec is None else spec.processing_guarantee
@@ -116,7 +118,7 @@ def inspect_topics(
         answers, denied = _with_group(cluster, inspection, stores, answers)
         alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
-        logs = StoreLogs(reader, answers, guarantee, ReadLimits(time.monotonic() + patience), int(clock() * 1000))
+        logs = StoreLogs(reader, answers, guarantee, ReadLimits(time.monotonic() + compare_time), int(clock() * 1000))
         found = _compare(stores, logs)
         if alone:
             found = blame_checkpoint_file(found, alone, _compare(alone, logs))

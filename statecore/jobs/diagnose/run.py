@@ -70,7 +70,13 @@ def brokers_of(
     from statecore.doctor.topic_inspection import Brokers
 
     return Brokers(
-        servers, spec, request.processing_guarantee, timeout=request.timeout, patient=patient, progress=progress
+        servers,
+        spec,
+        request.processing_guarantee,
+        timeout=request.timeout,
+        compare_time=request.compare_time,
+        patient=patient,
+        progress=progress,
     )
 
 

@@ -84,7 +84,8 @@ def check_memory_budget(_: str, size: int) -> None:
         )
 
 
-def _check_wait(name: str, seconds: float) -> None:
+def check_wait(name: str, seconds: float) -> None:
+    """Refuse a time that is negative or without end."""
     if not 0 <= seconds < math.inf:
         raise Invalid(
             f"{seconds:g} s is not a valid time to wait ({name}).",
@@ -209,7 +210,7 @@ TRANSACTION_WAIT = declare(
     title="Wait for open transactions",
     help="how long to wait, under exactly-once, for an open transaction at the end of a changelog",
     section=LIMITS,
-    check=_check_wait,
+    check=check_wait,
 )
 """Declaration of ``transaction_wait`` for jobs that read changelogs."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from statecore.jobs.fields.catalog import (
+    LIMITS,
     PATIENCE,
     STATE_DIR,
     WHAT,
     TargetRelease,
     brokers,
+    check_wait,
     only_stores,
     optional_application_id,
     optional_spec,
@@ -17,7 +19,7 @@ from statecore.jobs.fields.catalog import (
 )
 from statecore.jobs.fields.declaration import Request, declare
 from statecore.jobs.fields.tasks import only_tasks
-from statecore.jobs.fields.types import Choice, Duration, Flag
+from statecore.jobs.fields.types import Choice, Duration, Flag, Seconds
 from statecore.spec.model import ProcessingGuarantee
 
 BROKERS = "Brokers"
@@ -99,3 +101,14 @@ class OfDiagnosis(Request):
         metadata=without_brokers("do not compare offsets with the topics of the brokers", section=BROKERS),
     )
     timeout: float = field(default=30.0, metadata=PATIENCE)
+    compare_time: float = field(
+        default=60.0,
+        metadata=declare(
+            Seconds(),
+            title="Time to compare",
+            help="how long rows of an application's stores are compared with the logs; stores that are left are named",
+            section=LIMITS,
+            in_form=False,
+            check=check_wait,
+        ),
+    )

@@ -17,7 +17,8 @@ from statecore.jobs.fields.declaration import declared_fields
 from statecore.jobs.repair.request import RepairRequest
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import code_said
-from tests.unit.changelog.scripted import ScriptedBrokers
+from tests.unit.changelog.build import Record, batch
+from tests.unit.changelog.scripted import ScriptedBrokers, part
 from tests.unit.doctor.stored import offsets, write_database
 
 
@@ -160,6 +161,22 @@ def test_brokers_that_are_named_are_asked_by_doctor_and_by_repair(run, tmp_path)
             assert asked > number
             assert run(*words, "--offline", command=command)[0] == 0
             assert len(brokers.asked(MetadataRequest)) == asked
+
+
+def test_the_number_of_stores_that_were_not_compared_is_in_the_last_line(run, tmp_path):
+    for task in ("0_0", "0_1"):
+        store(tmp_path, task, offset=1)
+    records = [batch([Record(n, 0, b"k%d" % n, b"v") for n in range(2)])]
+    with ScriptedBrokers() as brokers:
+        brokers.add("shop-orders-changelog", [part(records), part(records)])
+        words = ["--application-id", "shop", "--bootstrap-servers", brokers.address]
+        code, out, _ = run(*words)
+        assert (code, "not checked" in out) == (0, False)
+        code, out, _ = run(*words, "--compare-time", "0", width=300)
+        assert code == 0
+        assert "the time to compare was over: --compare-time" in out
+        assert out.splitlines()[-1].endswith("; 2 stores not checked with the brokers to the end")
+        assert run(*words, "--compare-time", "-1")[0] == 13
 
 
 def test_a_repair_is_of_the_application_of_the_spec_and_for_no_other_release(run, tmp_path):

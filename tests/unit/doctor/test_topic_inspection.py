@@ -383,7 +383,7 @@ def test_a_store_without_rows_lost_them_and_is_of_no_other_log(tmp_path: Path, b
         ({"inspection": {"holder": Holder(1, "java")}}, "in use"),
         ({"status": 1}, "closed"),
         ({"last_stable": 3}, "transaction"),
-        ({"patience": -1.0}, "the time was over"),
+        ({"compare_time": 0.0}, "the time to compare was over"),
     ],
 )
 def test_where_rows_prove_nothing_it_is_left_undecided(
@@ -405,6 +405,17 @@ def test_an_undecided_check_of_many_stores_is_reported_once(tmp_path: Path, brok
     assert findings == ()
     assert [f"s of 0_{number}" in undecided for number in range(7)] == [True] * 5 + [False] * 2
     assert undecided.endswith("and 2 more.")
+    assert len(undecided.stores) == 7
+
+
+def test_what_is_not_compared_because_the_time_is_over_is_told_of_a_topic_of_others_too(
+    tmp_path: Path, brokers: ScriptedBrokers
+) -> None:
+    written(tmp_path, topic="source")
+    brokers.add("source", [part(WHOLE)])
+    brokers.committed = {("source", 0): 5}
+    findings, (undecided,) = looked(tmp_path, brokers, compare_time=0.0)
+    assert (findings, "--compare-time" in undecided) == ((), True)
 
 
 def test_rows_of_a_topic_that_others_write_are_not_compared(tmp_path: Path, brokers: ScriptedBrokers) -> None:
@@ -499,9 +510,10 @@ def test_what_the_next_start_deletes_anyway_is_not_called_stale(tmp_path: Path, 
 def test_a_long_log_is_compared_within_the_time_limit(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path, age_ms=HOUR)
     brokers.add(TOPIC, [part([*WHOLE, *log((5, b"k1", b"v"))])], configs=compacted())
-    findings, undecided = looked(tmp_path, brokers, patience=-1.0)
+    findings, undecided = looked(tmp_path, brokers, compare_time=0.0)
     assert findings == ()
-    assert any("too long" in one for one in undecided)
+    assert [one.stores for one in undecided] == [{("0_0", "s")}] * 2
+    assert all("the time to compare was over: --compare-time" in one for one in undecided)
 
 
 def test_waiting_for_brokers_names_them_and_the_offline_option(tmp_path: Path, brokers: ScriptedBrokers) -> None:
