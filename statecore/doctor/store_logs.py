@@ -175,12 +175,8 @@ class StoreLogs:
         later = self._later(partition, following, log, different) if different else None
         proven = [] if later is None or store.may_be_ahead else proof(newest, shown, later)
         if not proven or not has_rows(store.kind, store.databases):
-            unexplained = [key for key in different if later is None or key not in later.keys]
-            lost = _proving_loss(store, unexplained, shown)
-            if unexplained and (later is None or later.has_gaps or not lost):
-                self._note_undecided(store, _SOME_DIFFER)
-            elif lost:
-                yield _rows_differ(store, partition, newest, lost, len(shown))
+            if unexplained := _unexplained(different, later):
+                yield from self._lost_rows(store, partition, newest, shown, unexplained, later)
             else:
                 yield from self._segments(store, partition, log)
             return
@@ -248,7 +244,7 @@ class StoreLogs:
         has_values_of_records = bool({Comparison.EQUAL, Comparison.EXPLAINED} & set(shown.values()))
         different = differing(shown) if is_empty or has_values_of_records else []
         later = self._later(partition, following, log, different) if different else None
-        if any(later is None or key not in later.keys for key in different):
+        if _unexplained(different, later):
             self._note_undecided(
                 store, "some of its rows differ from its topic, which others write (statecore diff shows which)"
             )
@@ -267,11 +263,23 @@ class StoreLogs:
         shown = _compare_store(store, newest, live=True)
         different = differing(shown)
         later = self._later(partition, following, log, different) if different else None
-        unexplained = [key for key in different if later is None or key not in later.keys]
+        if unexplained := _unexplained(different, later):
+            yield from self._lost_rows(store, partition, newest, shown, unexplained, later)
+
+    def _lost_rows(
+        self,
+        store: LoggedStoreOffsets,
+        partition: TopicPartition,
+        newest: NewestRecords,
+        shown: Mapping[bytes, Comparison],
+        unexplained: Sequence[bytes],
+        later: LaterRecords | None,
+    ) -> Iterator[Finding]:
+        """The finding of rows that no record explains, or a note where they prove no loss."""
         lost = _proving_loss(store, unexplained, shown)
-        if unexplained and (later is None or later.has_gaps or not lost):
+        if later is None or later.has_gaps or not lost:
             self._note_undecided(store, _SOME_DIFFER)
-        elif lost:
+        else:
             yield _rows_differ(store, partition, newest, lost, len(shown))
 
     def _why_not(self, store: LoggedStoreOffsets, following: int, log: LogOffsets) -> str:
@@ -307,6 +315,11 @@ class StoreLogs:
 
     def _note_limit(self, store: LoggedStoreOffsets, what: str) -> None:
         self._note_undecided(store, f"{what} ({_TIME_OVER if self.limits.is_expired else 'its log is too long'})")
+
+
+def _unexplained(different: Iterable[bytes], later: LaterRecords | None) -> list[bytes]:
+    """The keys whose difference no later record explains; all if later records are not known."""
+    return [key for key in different if later is None or key not in later.keys]
 
 
 def _proving_loss(store: LoggedStoreOffsets, keys: Iterable[bytes], shown: Mapping[bytes, Comparison]) -> list[bytes]:
