@@ -312,7 +312,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "read-incomplete": (Retryable, "A blob could not be read to its end, or its checksum was wrong in every attempt."),
     "read-only-file-system": (Invalid, "The file system is mounted read-only."),
     "rebuild-pending": (Corrupted, "A standby store has to be rebuilt from its changelog, and was not yet."),
-    "rebuild-source-unverified": (Invalid, "Stores may have been written from other topics than those of the rebuild."),
+    "rebuild-source-unverified": (Invalid, "A rebuild may replace rows that no log has."),
     "record-batch-corrupted": (Corrupted, "A record batch is damaged."),
     "record-batch-unsupported": (Invalid, "The broker cannot send a record batch to a client of this version."),
     "record-kind-mismatch": (Invalid, "A record is none of a store of the declared kind."),

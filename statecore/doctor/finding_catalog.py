@@ -597,9 +597,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "rows differ from the changelog at the store's offset",
             "Rows were changed or lost in the store, or in the log. Kafka Streams answers with what the store has, and "
             "restores nothing. Only a sample was compared.",
-            "Run statecore diff, which shows every row that differs. If the log is right, rebuild the store (statecore "
-            "restore).",
-            (),
+            "Run statecore diff, which shows every row that differs. If the log is right, rebuild the store.",
+            (Repair.REBUILD,),
             "brokers",
         ),
         FindingKind(

@@ -212,3 +212,29 @@ def test_a_store_is_rebuilt_from_a_snapshot_where_that_is_less_work(
         (("stamped",), ("0_0",), (published.snapshot,))
     ]
     assert world.reopen() == (right, 0)
+
+
+def test_a_changed_row_is_rebuilt_from_its_changelog_once_that_is_approved(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path
+) -> None:
+    """``rows-differ``. A backup of the directory has the same row, and is not taken."""
+    world = World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+    world.feed()
+    right = world.live()
+    plain = damage_functions.database_of(state_dir / application_id, "plain")
+    damage_functions.put(plain, "default", b"key-190", b"a row that was deleted")
+    answers, records = world.copied("opened").reopen()
+    assert (answers != right, records) == (True, 0)
+
+    url = (tmp_path / "repository").as_uri()
+    create_repository(url)
+    run_backup(BackupRequest(spec=world.request().spec, state_dir=str(world.state_dir), repository=url))
+    assert found(world) == (22, {("0_0", "plain"): "rows-differ"})
+    before = fingerprint(world.state_dir / application_id)
+    with raises(Invalid, "rebuild-source-unverified"):
+        repair(world, apply=True, repository=url)
+    assert fingerprint(world.state_dir / application_id) == before
+    plan = repair(world, repository=url)
+    report = repair(world, apply=True, approved=plan.plan_id, repository=url)
+    assert [(one.stores, one.tasks, one.bases) for one in report.rebuilt] == [(("plain",), ("0_0",), ())]
+    assert (report.remaining, found(world), world.reopen()) == ((), (0, {}), (right, 0))

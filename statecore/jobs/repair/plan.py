@@ -75,11 +75,12 @@ class PlannedRepair:
         """Refuse doubtful rebuilds without an approval, and repairs that this user may not do. Raises ``Invalid``."""
         if self.doubts and not approved:
             raise Invalid(
-                f"Stores in {directory.path} may have been made from other logs than they would be rebuilt from. "
+                f"Rebuilds of stores in {directory.path} may replace rows that no log has. "
                 + " ".join(self.doubts[:_SHOWN]),
                 code="rebuild-source-unverified",
                 action="Make sure that these are the brokers and topics of this application, and not others of the "
-                f"same names; then approve this plan: --approved {self.plan_id}. Nothing was changed.",
+                "same names; of rows that differ, statecore diff shows each. Then approve this plan: "
+                f"--approved {self.plan_id}. Nothing was changed.",
                 state_dir=str(directory.state_dir),
                 plan_id=self.plan_id,
                 doubts=self.doubts,

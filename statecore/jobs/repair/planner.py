@@ -22,7 +22,7 @@ from statecore.errors import Corrupted
 from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
 from statecore.jobs.repair.plan import PlannedRepair, permission_denied
-from statecore.jobs.repair.rebuilds import doubts_about, logs_of
+from statecore.jobs.repair.rebuilds import doubts_about, logs_of, repository_for
 from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 from statecore.jobs.repair.request import RepairRequest
 from statecore.statedir.file_trees import fingerprint
@@ -118,19 +118,20 @@ class RepairPlanner:
                 one.stores,
                 one.tasks,
                 one.codes,
-                sources=self._sources(),
+                sources=self._sources(one),
                 logs=logs.get(one, ()),
                 doubts=doubts_about(one, logs[one], found.findings) if one in logs else (),
             )
             for one in repairs.rebuilds
         )
 
-    def _sources(self) -> str:
+    def _sources(self, rebuild: Rebuild) -> str:
         """Description of what stores are rebuilt from."""
         if self.context.declared is None:
             return ""
         brokers = f"the brokers at {self.context.declared.bootstrap_servers}"
-        return f"{brokers} or a snapshot in {self.request.repository}" if self.request.repository else brokers
+        repository = repository_for(rebuild, self.request.repository)
+        return f"{brokers} or a snapshot in {repository}" if repository else brokers
 
     def _fingerprints(self) -> dict[str, str]:
         found = {}

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.findings import Finding
 from statecore.doctor.repair_plan import Rebuild
 from statecore.formats.topic_partition import TopicPartition
@@ -25,6 +26,8 @@ from statecore.statedir.store_places import declared_at
 
 _EMPTY, _MISSING = "which has no record", "which does not exist"
 _OF_ANOTHER_LOG = frozenset({"offset-past-end", "partition-unknown", "topic-recreated"})
+_ROWS_DIFFER = "rows-differ"
+"""Either the store or its log is wrong, and a backup of the directory may have the same rows."""
 
 
 def logs_of(spec: ApplicationSpec, rebuilds: Sequence[Rebuild], timeout: float) -> Mapping[Rebuild, tuple[str, ...]]:
@@ -72,17 +75,25 @@ def doubts_about(rebuild: Rebuild, logs: Iterable[str], findings: Iterable[Findi
     if len(empty) < len(every):  # other partitions have records
         what = f"the part of {stores} that is"
     nothing = [f"No rows would remain of {what} rebuilt from {log}." for log in empty]
+    found = [one for one in findings if one.task in rebuild.tasks and one.store in rebuild.stores]
+    explained = {(one.task, one.store) for one in found if one.repair is Repair.REBUILD and one.code != _ROWS_DIFFER}
     others = [
         f"{one.task}/{one.store}: {one.what.rstrip('.')}."
-        for one in findings
-        if one.code in _OF_ANOTHER_LOG and one.task in rebuild.tasks and one.store in rebuild.stores
+        for one in found
+        if one.code in _OF_ANOTHER_LOG or (one.code == _ROWS_DIFFER and (one.task, one.store) not in explained)
     ]
     return (*nothing, *others)
+
+
+def repository_for(rebuild: Rebuild, repository: str | None) -> str | None:
+    """The repository whose snapshots a rebuild may start from; ``None`` if it reads the changelogs alone."""
+    return None if _ROWS_DIFFER in rebuild.codes else repository
 
 
 def rebuild(job: Job, engine: Engine, directory: StateDirectory, one: Rebuild, planned: RebuiltStores) -> RebuiltStores:
     """Rebuild stores of some tasks by a restore that replaces them, below the lock of the repair."""
     before, repair = set(replaced_in(directory)), job.context.request
+    repository = repository_for(one, repair.repository)
     job.say(f"{', '.join(one.stores)} in {', '.join(one.tasks)}: to be rebuilt")
     request = RestoreRequest(
         spec_path=repair.spec_path,
@@ -90,8 +101,8 @@ def rebuild(job: Job, engine: Engine, directory: StateDirectory, one: Rebuild, p
         stores=one.stores,
         partitions=one.partitions,
         replace=True,
-        repository=repair.repository,
-        start_from=NOTHING if repair.repository is None else CHEAPEST,
+        repository=repository,
+        start_from=NOTHING if repository is None else CHEAPEST,
         request_id=f"{repair.request_id}-{_name_of(one)}",
         owner=repair.owner,
         timeout=repair.timeout,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import GLOBAL
 from statecore.jobs.repair.rebuilds import doubts_about
 
@@ -24,5 +25,14 @@ def test_of_a_store_of_which_one_partition_has_records_something_would_be_left()
 
 def test_findings_are_quoted_with_or_without_a_full_stop() -> None:
     for what in ("another cluster", "another cluster."):
-        found: Any = SimpleNamespace(code="offset-past-end", task=GLOBAL, store="table", what=what)
+        found: Any = SimpleNamespace(code="offset-past-end", task=GLOBAL, store="table", what=what, repair=None)
         assert doubts_about(rebuild(), (FULL,), (found,)) == ("global/table: another cluster.",)
+
+
+def test_rows_that_differ_are_a_doubt_unless_another_finding_of_the_store_needs_the_rebuild() -> None:
+    differing: Any = SimpleNamespace(
+        code="rows-differ", task=GLOBAL, store="table", what="2 of 16 rows", repair=Repair.REBUILD
+    )
+    lost: Any = SimpleNamespace(code="file-missing", task=GLOBAL, store="table", what="a file", repair=Repair.REBUILD)
+    assert doubts_about(rebuild(), (FULL,), (differing,)) == ("global/table: 2 of 16 rows.",)
+    assert doubts_about(rebuild(), (FULL,), (differing, lost)) == ()
