@@ -1,13 +1,17 @@
 """Detects a recreated changelog by comparing rows of a store with the log's last records before its offset.
 
 A state directory does not record topic ids. But if a store was closed at an offset, the last record of a key up to that
-offset is its row, value by value, for kinds whose rows are last writes. So some of the newest keys before the offset
+offset is its row, value by value, for kinds whose rows are records. So some of the newest keys before the offset
 are looked up. A store of another log, which by now is longer than the offset, has none of these values.
 
 The evidence of one key (:class:`Comparison`) is interpreted with care. A row that an earlier or a later record explains
 belongs to this log: the store lost an update, or its offset was lowered. A missing row counts only if it cannot have
 expired, and no delete behind the offset may be compacted away. Timestamps and headers are not compared, because a topic
 may stamp its records itself (``message.timestamp.type``). One matching key is enough to report nothing.
+
+Windows of stream-stream joins keep duplicates. The store numbers them, and the changelog does so for itself: a null
+value counts in the changelog alone. So their rows are looked for by key and window, whatever the number, and only that
+there is none proves anything.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -33,16 +38,14 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.row_format import Records
+from statecore.formats.rows.keys import PLAIN_WINDOW_KINDS
 from statecore.formats.segments import Segmentation
 from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.window import SEQUENCE_BYTES
 from statecore.statedir.readonly_database import Database
 
-LAST_WRITE_KINDS = BUILT - {StoreKind.VERSIONED_KEY_VALUE, StoreKind.GRACE_BUFFER, StoreKind.JOIN_WINDOW}
-"""Kinds whose rows are the last records of their keys.
-
-Join windows keep duplicates, which the changelog numbers itself; versioned rows and grace buffers are built from many
-records.
-"""
+COMPARABLE_KINDS = BUILT - {StoreKind.VERSIONED_KEY_VALUE, StoreKind.GRACE_BUFFER}
+"""Kinds of which each row is one record; versioned rows and grace buffers are built from many."""
 
 KEYS = 16
 """Keys that are looked up per partition."""
@@ -57,6 +60,7 @@ MIN_KEYS = 3
 
 _SPANS = (64, 4_096, 131_072)
 _BYTES = 32 << 20
+_MOST_DUPLICATES = 1_000
 
 
 class Comparison(Enum):
@@ -287,23 +291,33 @@ def _compare(
     database: Database, kind: StoreKind, written: LastRecord, row_key: bytes, earlier: Collection[bytes], sure: bool
 ) -> Comparison:
     """Compare one row with its record; ``sure`` if the row can be in no other database."""
-    row = _row(database, kind.data_column_family, row_key)
-    if row is None:
+    numbered = kind in PLAIN_WINDOW_KINDS and row_key[-SEQUENCE_BYTES:] != bytes(SEQUENCE_BYTES)
+    rows = _duplicates(database, kind, row_key) if numbered else _row(database, kind.data_column_family, row_key)
+    if not rows:
         older = database.families - {kind.data_column_family, OFFSETS_COLUMN_FAMILY}
-        is_older = any(_row(database, family, row_key) is not None for family in older)
+        is_older = any(_row(database, family, row_key) for family in older)
         return Comparison.UNDECIDED if written.value is None or is_older or not sure else Comparison.MISSING
     try:
-        value = _value(kind, row)
+        values = [_value(kind, row) for row in rows]
     except Corrupted:
         return Comparison.UNDECIDED  # another kind, or damaged: other checks report it
-    if value == written.value:
+    if written.value in values:
         return Comparison.EQUAL
-    return Comparison.EXPLAINED if value in earlier else Comparison.FOREIGN
+    if numbered:
+        return Comparison.UNDECIDED
+    return Comparison.EXPLAINED if values[0] in earlier else Comparison.FOREIGN
 
 
-def _row(database: Database, family: str, key: bytes) -> bytes | None:
-    found = next(database.rows(family, key), None)
-    return found[1] if found is not None and found[0] == key else None
+def _row(database: Database, family: str, key: bytes) -> list[bytes]:
+    """The row of a key, if there is one."""
+    return [value for found, value in islice(database.rows(family, key), 1) if found == key]
+
+
+def _duplicates(database: Database, kind: StoreKind, key: bytes) -> list[bytes]:
+    """The rows of a key and window, whatever their numbers."""
+    prefix = key[:-SEQUENCE_BYTES]
+    rows = islice(database.rows(kind.data_column_family, prefix), _MOST_DUPLICATES)
+    return [value for found, value in takewhile(lambda row: row[0].startswith(prefix), rows) if len(found) == len(key)]
 
 
 def _value(kind: StoreKind, row: bytes) -> bytes:

@@ -21,8 +21,8 @@ from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, current_retent
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader
 from statecore.doctor.changelog_comparison import (
+    COMPARABLE_KINDS,
     KEYS,
-    LAST_WRITE_KINDS,
     MORE_KEYS,
     Comparison,
     LaterRecords,
@@ -296,8 +296,8 @@ class StoreLogs:
             return "it was not closed, and rows may be ahead of its offset"
         if store.kind is StoreKind.UNKNOWN:
             return "its kind is not known"
-        if store.kind not in LAST_WRITE_KINDS:
-            return f"rows of a store of kind {store.kind} are not the last records of their keys"
+        if store.kind not in COMPARABLE_KINDS:
+            return f"rows of a store of kind {store.kind} are built from many records"
         if log.last_stable < following:
             return "a transaction is open before its offset"
         return _TIME_OVER if self.limits.is_expired else ""

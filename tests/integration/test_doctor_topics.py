@@ -15,7 +15,7 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.reader import ChangelogReader
-from statecore.doctor.changelog_comparison import LAST_WRITE_KINDS, Comparison, ReadLimits, compare_rows, newest_records
+from statecore.doctor.changelog_comparison import COMPARABLE_KINDS, Comparison, ReadLimits, compare_rows, newest_records
 from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.logged_store_offsets import logged_store_offsets
@@ -26,8 +26,8 @@ from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
-from tests.harness.damage_functions import OFFSETS, database_of, edited
-from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SOURCE, events
+from tests.harness.damage_functions import OFFSETS, database_of, edited, segments_of
+from tests.harness.feeds import EVENTS, LEFT, PRICES, REFERENCE, RIGHT, SOURCE, events, feed
 from tests.harness.kinds import GLOBALS, PLAIN, SOURCES, KindsApplication
 from tests.harness.rebuilding import KindsWorld, eventually, restored
 from tests.harness.streams import StreamsFailed, StreamsJvm
@@ -120,6 +120,14 @@ OF_EVENTS = KindsApplication(
 )
 """The stores of one topic, in the default format."""
 
+OF_JOINS = KindsApplication(
+    "joins",
+    tuple(case for case in PLAIN.cases if "join-store" in case.store),
+    lambda base, partitions: [one for one in feed(base, partitions) if one[0] in (LEFT, RIGHT)],
+    PLAIN.properties,
+)
+"""The stores of an inner and of an outer join."""
+
 
 def test_a_healthy_directory_gives_no_finding_running_or_closed_whatever_the_kind(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
@@ -136,7 +144,7 @@ def test_a_healthy_directory_gives_no_finding_running_or_closed_whatever_the_kin
     inspection = inspect(StateDirectory(world.state_dir, application_id))
     with Cluster(world.servers) as cluster:
         for store in logged_store_offsets(inspection):
-            if store.kind in LAST_WRITE_KINDS:
+            if store.kind in COMPARABLE_KINDS:
                 ((partition, following),) = store.known.items()
                 limits = ReadLimits(time.monotonic() + 300)
                 newest = newest_records(ChangelogReader(cluster), partition, 0, following, limits)
@@ -151,6 +159,27 @@ def test_a_healthy_directory_gives_no_finding_running_or_closed_whatever_the_kin
 
 
 @pytest.mark.full
+def test_windows_of_joins_are_right_after_late_records_and_restarts_and_a_lost_segment_is_found(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+) -> None:
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, EXACTLY_ONCE, OF_JOINS, partitions=1)
+    portions = OF_JOINS.feed(world.base, 1)
+    for life in (portions[:2], portions[2:]):
+        with world.application():
+            world.feed(life)
+    spec = parse_spec(world.spec())
+    found = look(world, spec)
+    assert (found.findings, [one for one in found.undecided if "join" in str(one)]) == ((), [])
+
+    store = "inner-other-join-store"
+    (task,) = (path.parent.name for path in (state_dir / application_id).glob(f"*/{store}"))
+    segments = segments_of(state_dir / application_id, store, task)
+    with edited(segments[len(segments) // 2]) as database:
+        for key in [*database.get_column_family("default").keys()]:
+            database.get_column_family("default").delete(key)
+    assert codes(look(world, spec)) == {(task, store): ("rows-differ", Severity.LOSS)}
+
+
 @GUARANTEES
 def test_a_changelog_that_was_deleted_and_created_again(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
