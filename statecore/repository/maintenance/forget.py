@@ -12,7 +12,7 @@ from statecore.repository.head import Head, Retention
 from statecore.repository.listing import entry_of
 from statecore.repository.maintenance.retention_record import read_retention, record_head
 from statecore.repository.repository import check_descriptor_unchanged
-from statecore.repository.retention import KeptSnapshot, entries_with_reasons
+from statecore.repository.retention import KeptSnapshot, entries_with_reasons, newest_put_at
 
 
 class ForgetPlan(NamedTuple):
@@ -39,7 +39,7 @@ def plan_forget(
     """What a retention, by default the head's own, keeps; or all but the named snapshots. Nothing is changed."""
     app_repository.repository.check_primary()
     head = app_repository.head()
-    return _plan(head, keep, {entry_of(app_repository, head, one).snapshot for one in snapshots})
+    return _plan(app_repository, head, keep, {entry_of(app_repository, head, one).snapshot for one in snapshots})
 
 
 def forget(
@@ -53,11 +53,11 @@ def forget(
     read_retention(app_repository)  # refuses one of a newer release before anything is changed
     head = app_repository.head()
     named = {entry_of(app_repository, head, one).snapshot for one in snapshots}
-    plan = _plan(head, keep, named)
+    plan = _plan(app_repository, head, keep, named)
 
     def change(head: Head) -> Head:
         nonlocal plan
-        plan = _plan(head, keep, named)
+        plan = _plan(app_repository, head, keep, named)
         if not plan.is_changed:
             return head
         check_descriptor_unchanged(app_repository.repository)
@@ -69,7 +69,9 @@ def forget(
     return plan
 
 
-def _plan(head: Head, keep: Retention | None, named: Collection[str]) -> ForgetPlan:
+def _plan(
+    app_repository: ApplicationRepository, head: Head, keep: Retention | None, named: Collection[str]
+) -> ForgetPlan:
     if named:
         return _without(head, named)
     keep = head.keep if keep is None else keep
@@ -80,7 +82,7 @@ def _plan(head: Head, keep: Retention | None, named: Collection[str]) -> ForgetP
             action="Keep at least the newest snapshot: --keep-last 1.",
             application_id=head.application_id,
         )
-    entries = entries_with_reasons(head.snapshots, keep)
+    entries = entries_with_reasons(head.snapshots, keep, newest_put_at(app_repository, head.snapshots, keep))
     return ForgetPlan(keep, entries, keep != head.keep or any(not one.reasons for one in entries))
 
 

@@ -11,7 +11,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention, SnapshotEntry
 from statecore.repository.maintenance.found_manifests import FoundManifest
 from statecore.repository.manifest import Manifest, new_bytes
-from statecore.repository.retention import retained_entries
+from statecore.repository.retention import newest_put_at, retained_entries
 
 
 def newest_of(
@@ -101,7 +101,7 @@ def head_entries(
     ]
     kept = tuple(
         replace(entry, new_bytes=_new_bytes(app_repository, found[entry.snapshot], before.get(entry.snapshot)))
-        for entry in retained_entries(entries, keep)
+        for entry in retained_entries(entries, keep, newest_put_at(app_repository, entries, keep))
     )
     return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
 

@@ -49,7 +49,7 @@ from statecore.repository.publish.inherited_blobs import missing_blob_warnings
 from statecore.repository.publish.snapshot_composition import SnapshotComposition, compose, task_manifest_blob
 from statecore.repository.publish.upload import put_verified
 from statecore.repository.repository import check_descriptor_unchanged
-from statecore.repository.retention import retained_entries
+from statecore.repository.retention import newest_put_at, retained_entries
 from statecore.repository.task_manifest_validation import check_consistent
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash, spec_to_mapping
@@ -319,12 +319,13 @@ class Publication:
         )
         before = None if current.head is None else current.head.head
         keep = Retention() if before is None else before.keep
+        entries = (entry, *(before.snapshots if before else ()))
         head = Head(
             manifest.repository_id,
             manifest.application_id,
             current.epoch,
             manifest.generation,
-            retained_entries((entry, *(before.snapshots if before else ())), keep),
+            retained_entries(entries, keep, newest_put_at(app_repository, entries, keep)),
             *((before.collection, before.collection_began_ms) if before else (0, 0)),
             keep,
             NO_NEEDS if before is None else before.needs,

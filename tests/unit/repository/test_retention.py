@@ -177,3 +177,19 @@ def test_one_clock_that_is_wrong_makes_no_other_snapshot_too_old() -> None:
         assert retained_entries(entries, within) == tuple(entries)
     later = [entry(number, START + timedelta(days=40 - 20 * number)) for number in range(4)]
     assert retained_entries(later, within) == tuple(later[:3]), "of those that are right the second newest counts"
+
+
+@pytest.mark.parametrize("wrong", [timedelta(days=400), timedelta(days=-400)])
+@pytest.mark.parametrize("snapshots", [1, 2, 50])
+def test_no_clock_makes_snapshots_of_others_too_old_however_many_it_has_made(wrong: timedelta, snapshots: int) -> None:
+    within = Retention(0, 0, 0, 0, within_ms=14 * 86_400_000)
+    right = [entry(number, START - timedelta(days=number)) for number in range(1, 20)]
+    head = tuple(right)
+    for number in range(snapshots):
+        now = START + timedelta(minutes=5 * number)
+        head = retained_entries((entry(100 + number, now + wrong), *head), within, now.timestamp())
+    assert set(right[:13]) <= set(head)
+    later = START + timedelta(days=1)
+    head = retained_entries((entry(200, later), *head), within, later.timestamp())
+    assert set(right[:13]) <= set(head)
+    assert not set(right[15:]) & set(head), "what is too old by the right clocks goes"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 import pytest
 
 from statecore.errors import Invalid, NotFound, StatecoreError
@@ -10,8 +14,10 @@ from statecore.repository.maintenance.forget import forget, plan_forget
 from statecore.repository.maintenance.pins import pin
 from statecore.repository.maintenance.reverted_head import check_not_reverted
 from tests.harness.raising import raises
+from tests.unit.repository.published import Publishing
 from tests.unit.repository.snapshots import Snapshots
 
+DAY_S = 86_400
 TWO = Retention(last=2, hourly=0, daily=0, weekly=0)
 
 
@@ -123,3 +129,20 @@ def test_one_that_is_pinned_meanwhile_is_not_forgotten(
     with raises(Invalid, "snapshot-kept"):
         forget(orders.app_repository, snapshots=[five[2]])
     assert named(orders) == five
+
+
+def test_ages_are_compared_with_the_time_at_which_the_object_store_got_the_newest(tmp_path: Path) -> None:
+    """So a machine whose clock is ahead forgets nothing of others: neither by what it publishes, nor afterwards."""
+    published = Publishing((tmp_path / "repository").as_uri(), tmp_path)
+    within = Retention(1, 0, 0, 0, within_ms=30 * DAY_S * 1000)
+    for days in (-10, -5, 400, 800):
+        published.first_second = int(time.time()) + days * DAY_S
+        published.publish(1000 + days)
+        forget(published.app_repository, within)
+    assert len(published.app_repository.head().snapshots) == 4
+    assert not plan_forget(published.app_repository, within).forgotten
+    (manifest,) = (tmp_path / "repository/apps/orders/manifests").glob(
+        f"{published.app_repository.head().snapshots[0].snapshot}.json"
+    )
+    os.utime(manifest, (time.time() + 22 * DAY_S,) * 2)
+    assert len(plan_forget(published.app_repository, within).forgotten) == 1
