@@ -1,7 +1,8 @@
 """``statecore repo verify``: verify what the heads of a repository name, up to a level.
 
 Exit code 0 without damage, 12 (``Corrupted``) with damage, 13 if something is of another release, 14 without snapshots,
-10 if the repository could not be read. Nothing is changed but the verification record.
+10 if the repository could not be read; of several applications that of the worst, damage first. Nothing is changed but
+the verification record.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             reports.append(report)
             if not output.json:
                 show(report, result_console())
-    code = exit_code(one.error for report in reports for one in report.damaged)
+    code = exit_code(error for report in reports for error in report.errors)
     output.document(
         {
             "version": DOCUMENT_VERSION,
@@ -104,7 +105,10 @@ def show(report: VerificationReport, console: Console) -> None:
         print_line(
             console, f"bytes: {number_of(report.read_blobs, 'blob')}, {format_bytes(report.read_bytes)} read{part}"
         )
-    if not report.damaged:
+    if report.problem is not None:
+        print_line(console, f"problem: {report.problem.what}", "red")
+        print_line(console, f"do: {report.problem.action}", indent=4)
+    elif not report.damaged:
         print_line(console, f"no damage found (level {report.level})")
     groups = report.groups
     for group in groups[:_SHOWN]:

@@ -135,16 +135,19 @@ class VerificationReport:
     intact: str | None = None  # the newest snapshot without damage
     record: VerificationRecord | None = None  # as it is now; None if it could not be replaced
     not_recorded: str = ""  # why not
+    # since when each level was verified, and the damage that is known, also where it could not be recorded
+    known: dict[Level, tuple[int | None, int]] = field(default_factory=dict)
+    problem: StatecoreError | None = None  # what ended it early: nothing is known of the rest
+
+    @property
+    def errors(self) -> list[StatecoreError]:
+        """Damage, and what ended it early."""
+        return [*(one.error for one in self.damaged), *([] if self.problem is None else [self.problem])]
 
     @property
     def exit_code(self) -> int:
-        """0 without damage, else that of the worst, as of ``repo snapshots``."""
-        return worst_of(one.error.exit_code for one in self.damaged)
-
-    @property
-    def known(self) -> dict[Level, tuple[int | None, int]]:
-        """Since when each level was verified, and the damage that is known; nothing if it was not recorded."""
-        return {} if self.record is None else self.record.known(self.began_ms)
+        """0 without damage and problem, else that of the worst, as of ``repo snapshots``."""
+        return worst_of(error.exit_code for error in self.errors)
 
     @property
     def groups(self) -> list[DamageGroup]:
@@ -153,7 +156,9 @@ class VerificationReport:
         return [DamageGroup(tuple(group)) for _, group in found]
 
     def check(self) -> None:
-        """Raise an error that says what is damaged, if anything is."""
+        """Raise an error that says what is damaged, if anything is, or what ended the verification early."""
+        if self.problem is not None:
+            raise self.problem
         if not self.damaged:
             return
         first, groups = self.damaged[0].error, self.groups
@@ -182,6 +187,7 @@ class VerificationReport:
             "intact_snapshot": self.intact,
             "damaged": [one.to_json() for one in self.damaged],
             "not_recorded": self.not_recorded or None,
+            "problem": None if self.problem is None else self.problem.to_json(),
             "exit_code": self.exit_code,
         }
 
@@ -193,24 +199,51 @@ def verify_applications(
     subset: Subset = ALL,
     progress: Progress | None = None,
 ) -> Iterator[VerificationReport]:
-    """Verify an application, or all that have snapshots. Raises ``NotFound`` if there are none."""
+    """Verify an application, or all that have snapshots. Raises ``NotFound`` if there are none.
+
+    Of all, one that cannot be verified has a report that says why, and the next ones are verified. Of a named one the
+    error is raised.
+    """
+    if application_id is not None:
+        app_repository = ApplicationRepository(repository, application_id)
+        report = _verified(app_repository, level, subset, progress)
+        if report is None:
+            app_repository.head()  # says why there is none
+            raise _no_snapshots(repository)
+        yield report
+        return
     found = 0
-    for name in [application_id] if application_id is not None else applications_in(repository):
+    for name in applications_in(repository):
         app_repository = ApplicationRepository(repository, name)
-        view = list_application(app_repository)
-        if view.error is None and (view.head is None or not view.head.snapshots):
-            if application_id is not None:
-                app_repository.head()  # says why there is none
-            continue
-        found += 1
-        yield Verifier(app_repository, level, subset, progress).run(view)
+        try:
+            report = _verified(app_repository, level, subset, progress)
+        except StatecoreError as error:
+            (progress or NullProgress()).done("failed")
+            report = VerificationReport(app_repository.url, name, level, problem=error)
+        if report is not None:
+            found += 1
+            yield report
     if not found:
-        raise NotFound(
-            f"There is no snapshot in {repository.object_store.url}.",
-            code="snapshots-not-found",
-            action="Publish one first (statecore restore, statecore checkpoint or statecore backup with --repository).",
-            repository=repository.object_store.url,
-        )
+        raise _no_snapshots(repository)
+
+
+def _verified(
+    app_repository: ApplicationRepository, level: Level, subset: Subset, progress: Progress | None
+) -> VerificationReport | None:
+    """The verification of an application; ``None`` if it has no snapshot."""
+    view = list_application(app_repository)
+    if view.error is None and (view.head is None or not view.head.snapshots):
+        return None
+    return Verifier(app_repository, level, subset, progress).run(view)
+
+
+def _no_snapshots(repository: Repository) -> NotFound:
+    return NotFound(
+        f"There is no snapshot in {repository.object_store.url}.",
+        code="snapshots-not-found",
+        action="Publish one first (statecore restore, statecore checkpoint or statecore backup with --repository).",
+        repository=repository.object_store.url,
+    )
 
 
 class Verifier:
@@ -237,6 +270,7 @@ class Verifier:
             assert isinstance(view.error, Damage)
             report.damaged.append(FoundDamage(view.error, Level.DOCUMENTS, app_repository.names.head))
             report.not_recorded = "The head cannot be used."
+            report.known = self._known_without_head(now_ms)
             return report
         if self._level is Level.BYTES:
             part, report.parts = self._subset
@@ -249,6 +283,12 @@ class Verifier:
         report.damaged[:0] = reverted
         self._write_record(report, view.head)
         return report
+
+    def _known_without_head(self, now_ms: int) -> dict[Level, tuple[int | None, int]]:
+        """What was known before, with one damage more at each level that was to be verified."""
+        known = self._record_before().known(now_ms)
+        before = {level: known.get(level, (None, 0)) for level in self._level.included}
+        return known | {level: (since_ms, damaged + 1) for level, (since_ms, damaged) in before.items()}
 
     def _reverted(self, head: Head) -> list[FoundDamage]:
         """A head that has gone back to an older version, which is whole, but not what was published last."""
@@ -415,6 +455,14 @@ class Verifier:
             report.record = record_verified(self._app_repository, verified)
         except StatecoreError as error:  # the answer is worth more than its record, which needs the right to write
             report.not_recorded = error.what
+        record = report.record or self._record_before().updated(verified)
+        report.known = record.known(report.began_ms)
+
+    def _record_before(self) -> VerificationRecord:
+        try:
+            return verified_before(self._app_repository)
+        except StatecoreError:
+            return VerificationRecord("", "", 0)
 
 
 class _Place(NamedTuple):

@@ -12,14 +12,18 @@ import pytest
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.images.model import Run, RunFormat
 from statecore.progress import NullProgress
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Retention
 from statecore.repository.listing import list_application
 from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.pins import pin
+from statecore.repository.maintenance.retention_record import RECORD
 from statecore.repository.maintenance.verification_record import Level, read_record
 from statecore.repository.maintenance.verify import ALL, Subset, VerificationReport, Verifier, verify_applications
 from statecore.repository.manifest import BaseFile, Extent, StoredDatabase, StoredRun
 from statecore.repository.publish.upload import LocalFile, put_files
 from tests.harness.raising import raises
+from tests.unit.repository.encrypted import rewrite_sealed
 from tests.unit.repository.published import STORE, Publishing, flip
 from tests.unit.repository.snapshots import Snapshots
 
@@ -334,3 +338,48 @@ def test_what_is_no_subset(text: str) -> None:
 
 def test_a_subset_is_parsed() -> None:
     assert (Subset.parse("2/7"), Subset.parse("/7"), Subset.parse("1/1")) == (Subset(2, 7), Subset(None, 7), ALL)
+
+
+@pytest.mark.parametrize("damage", [head_missing, head_flipped])
+def test_a_head_that_cannot_be_used_is_known_damage_beside_what_was_known(
+    world: World, damage: Callable[[World], str]
+) -> None:
+    world.verify(Level.BYTES, clock=lambda: DAY)
+    world.remove("run")
+    world.verify(Level.FILES, clock=lambda: 2 * DAY)
+    damage(world)
+    report = world.verify(Level.FILES, clock=lambda: 3 * DAY)
+    day_ms = int(DAY * 1000)
+    assert report.known == {
+        Level.DOCUMENTS: (2 * day_ms, 1),
+        Level.FILES: (2 * day_ms, 2),
+        Level.BYTES: (day_ms, 0),
+    }
+
+
+def test_damage_that_cannot_be_recorded_is_known_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise Invalid("It may not write.", code="system-refused", action="None.")
+
+    monkeypatch.setattr(world.application.pointers, "swap", refused)
+    world.remove("run")
+    report = world.verify(Level.FILES)
+    assert (report.record, bool(report.not_recorded), report.known[Level.FILES][1]) == (None, True, 1)
+
+
+def test_an_application_that_cannot_be_verified_keeps_no_other_from_being_verified(
+    world: World, tmp_path: Path
+) -> None:
+    for application_id in ("alpha", "beta", "zeta"):
+        Publishing(world.root.as_uri(), tmp_path, application_id).publish(10)
+    pin(ApplicationRepository(world.application.repository, "alpha"), "newest")
+    rewrite_sealed(world.path("apps/alpha/retention"), RECORD, version=2)
+    world.path(world.application.names.head).write_bytes(b"{}")
+    next(world.path("apps/zeta/files").rglob("*.0")).unlink()
+    found = {one.application_id: one for one in verify_applications(world.application.repository, None, Level.FILES)}
+    assert {name: one.exit_code for name, one in found.items()} == {"alpha": 13, "beta": 0, "orders": 12, "zeta": 12}
+    with raises(Invalid, "format-unsupported"):
+        found["alpha"].check()
+    assert found["alpha"].to_json()["problem"]["code"] == "format-unsupported"
+    with raises(Invalid, "format-unsupported"):
+        list(verify_applications(world.application.repository, "alpha", Level.FILES))
