@@ -2,11 +2,12 @@
 
 The marker is a blob of constant content in the application repository; its age is that of the blob::
 
-    apps/<application id>/jobs/checkpoint.in-progress
+    apps/<application id>/jobs/in-progress/<request>
 
-A checkpoint writes it after FIRST seconds, so only if it reads much, and a restore that publishes at its start. Both
-write it again every AGAIN seconds and delete it at their end. A killed job leaves it; after LOST seconds it is ignored,
-and the job that resumes the work deletes it.
+Each request has its own, so that a job which ends first takes no word from another. A checkpoint writes it after FIRST
+seconds, so only if it reads much, and a restore that publishes at its start. Both write it again every AGAIN seconds
+and delete it at their end. A killed job leaves it; after LOST seconds it is ignored, and the job that resumes the work
+deletes it. What no job resumes is swept like other files of requests.
 
 The schedule (:mod:`statecore.jobs.checkpoint.schedule`) starts no checkpoint while a marker is recent: it would read
 the same records. A restore of whole changelogs (``--from none``) needs this more: a checkpoint that publishes first
@@ -19,8 +20,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from statecore.errors import NotFound, StatecoreError
+from statecore.errors import StatecoreError
 from statecore.jobs.engine.protocol import HandedOver
+from statecore.jobs.planning.frozen_plan import request_name
 from statecore.repository.application_repository import ApplicationRepository
 
 FIRST = 10.0
@@ -57,14 +59,19 @@ class InProgressMarker:
 
 @contextmanager
 def marked_in_progress(
-    repository: ApplicationRepository, *, at_once: bool = False, first: float = FIRST, again: float = AGAIN
+    repository: ApplicationRepository,
+    request_id: str,
+    *,
+    at_once: bool = False,
+    first: float = FIRST,
+    again: float = AGAIN,
 ) -> Iterator[InProgressMarker]:
-    """Write the marker while a job runs inside. A failed write is ignored.
+    """Write the marker of a request while its job runs inside. A failed write is ignored.
 
     A job that another process continues (:class:`HandedOver`) writes the marker and leaves it. That process calls
     :meth:`InProgressMarker.delete_at_end`, and so deletes it even if it ends within ``first`` seconds.
     """
-    name = repository.names.in_progress_marker
+    name = repository.names.in_progress_marker(request_name(request_id))
     ended, marker = threading.Event(), InProgressMarker()
 
     def write() -> None:
@@ -99,9 +106,6 @@ def marked_in_progress(
 
 
 def marker_age(repository: ApplicationRepository, now: float) -> float | None:
-    """Age in seconds of an application's in-progress marker; ``None`` if there is none, or it is too old."""
-    try:
-        age_s = now - repository.blobs.head(repository.names.in_progress_marker).modified
-    except NotFound:
-        return None
-    return max(age_s, 0.0) if abs(age_s) < LOST else None
+    """Age in seconds of the newest in-progress marker of an application; ``None`` if all are too old."""
+    ages_s = (now - blob.modified for blob in repository.blobs.list(repository.names.in_progress_markers))
+    return min((max(age_s, 0.0) for age_s in ages_s if abs(age_s) < LOST), default=None)

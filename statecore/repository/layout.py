@@ -95,9 +95,13 @@ class Layout:
         return f"{self.requests}{request}.{what}"
 
     @property
-    def in_progress_marker(self) -> str:
-        """In-progress marker of a long checkpoint."""
-        return f"{self.requests}checkpoint.in-progress"
+    def in_progress_markers(self) -> str:
+        """Prefix of all in-progress markers."""
+        return f"{self.requests}in-progress/"
+
+    def in_progress_marker(self, request: str) -> str:
+        """In-progress marker of a job."""
+        return f"{self.in_progress_markers}{request}"
 
     @property
     def verified(self) -> str:

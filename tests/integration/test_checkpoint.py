@@ -310,7 +310,7 @@ def test_a_due_checkpoint_is_skipped_if_another_job_has_made_it(broker: Broker, 
     late = shop.checkpoint(decided_upon=first.last_snapshot)
     assert (late.published, len(shop.snapshots())) == (None, 1)
     assert any("was made at" in note for note in late.notes)
-    with suppress(HandedOver), marked_in_progress(shop.app_repository):  # an attempt that somebody else was faster than
+    with suppress(HandedOver), marked_in_progress(shop.app_repository, "handed-over"):  # others were faster
         RepositoryHome(shop.app_repository, "handed-over").save(PLAN_SUFFIX, b"{}")
         raise HandedOver
     assert shop.checkpoint(decided_upon=first.last_snapshot, request_id="handed-over").published is None

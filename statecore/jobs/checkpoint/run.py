@@ -68,7 +68,7 @@ def run_checkpoint(
 
 
 def _advance(job: CheckpointJob) -> ReadReport:
-    with job.attempted(), marked_in_progress(job.repository) as marker:
+    with job.attempted(), marked_in_progress(job.repository, job.request.request_id) as marker:
         with job.phase("plan"):
             job.progress.phase("plan")
             publication = publication_of(job)

@@ -45,7 +45,8 @@ class RestoreJob(Job):
         publishes = any(sink.publishes for sink in self.sinks)
         if publishes:
             context.repository.repository.check_primary()
-        marked = marked_in_progress(context.repository, at_once=True) if publishes else nullcontext()
+        request_id = self.request.request_id
+        marked = marked_in_progress(context.repository, request_id, at_once=True) if publishes else nullcontext()
         with self.engine.start("restore", self.spec) as workers, self.attempted(), marked:
             return self._earlier() or self._run(workers)
 

@@ -290,7 +290,7 @@ class Collector:
         for blob in app_repository.blobs.list(names.root):
             self._progress.advance()
             kind = names.kind_of(blob.name)
-            if blob.name in reachable or blob.name in (*names.records, names.in_progress_marker):
+            if blob.name in reachable or blob.name in names.records:
                 report.needed.add(blob.size)
             elif kind == "garbage" or blob.name in known:
                 continue

@@ -123,7 +123,7 @@ def test_the_names_are_those_of_the_page() -> None:
         names.pack(SHA),
         names.content("I"),
         names.job("R", "W"),
-        names.in_progress_marker,
+        names.in_progress_marker("R"),
         names.verified,
         names.retention,
         names.diverged,
@@ -156,6 +156,7 @@ def test_the_names_are_those_of_the_page() -> None:
         "manifests",
         "stagings",
         "requests",
+        "in_progress_markers",
         "garbage_lists",
     }  # prefixes of names that are there
     assert len(public - others) == len(made) - 2, "a name that the page does not have"

@@ -97,7 +97,7 @@ def test_a_checkpoint_is_made_also_by_who_may_not_delete(world: World) -> None:
     (note,) = job.forget_plan()
     assert note.startswith("warning: ")
     assert "object-store-denied" in note
-    with marked_in_progress(job.repository) as marker:
+    with marked_in_progress(job.repository, "nightly") as marker:
         already = finish_if_made(job, publication_of(job), marker)
     assert already is not None
     assert already.published is not None

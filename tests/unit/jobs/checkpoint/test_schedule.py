@@ -232,7 +232,9 @@ def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_ar
 ) -> None:
     young, brokers = World(tmp_path / "young"), Brokers(25)
     for app_repository in (application.world.app_repository, young.app_repository):
-        app_repository.blobs.replace(app_repository.names.in_progress_marker, b"A checkpoint is in progress.\n")
+        app_repository.blobs.replace(
+            app_repository.names.in_progress_marker("other"), b"A checkpoint is in progress.\n"
+        )
     verdict = application.look(brokers, after_ms=MINUTE, **{"statestore.checkpoint.interval.ms": MINUTE})
     assert (verdict.is_due, brokers.asked) == (False, 0)
     assert verdict.why.code == "in-progress"

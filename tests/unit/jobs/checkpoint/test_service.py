@@ -100,13 +100,13 @@ def test_waiting_reports_the_freshness_of_the_state(tmp_path) -> None:
 def test_the_service_waits_for_another_running_job(tmp_path) -> None:
     shop = Shop(tmp_path)
     service = Service(1.0, over())
-    shop.app_repository.blobs.replace(shop.app_repository.names.in_progress_marker, b"A snapshot is in progress.\n")
+    shop.app_repository.blobs.replace(shop.app_repository.names.in_progress_marker("other"), b"In progress.\n")
     waited = service.sleep
 
     def sleep(seconds: float) -> None:
         waited(seconds)
         if len(service.waited) == 3:
-            shop.app_repository.blobs.delete(shop.app_repository.names.in_progress_marker)
+            shop.app_repository.blobs.delete(shop.app_repository.names.in_progress_marker("other"))
 
     service.sleep = sleep
     with pytest.raises(Invalid):

@@ -234,13 +234,12 @@ def test_what_this_release_does_not_make_is_left_alone(orders: Snapshots, clock:
 def test_files_of_jobs_go_when_no_retry_uses_them_any_more(orders: Snapshots, clock: Clock) -> None:
     orders.publish("first", BOTH, drops_other_tasks=True)
     names = orders.app_repository.names
-    for name in (names.job("request", "plan"), f"{names.staging('plan')}/result", names.in_progress_marker):
+    for name in (names.job("request", "plan"), f"{names.staging('plan')}/result", names.in_progress_marker("request")):
         orders.storage.put(name, b"{}")
     collect(orders, clock)
     clock.now += 7 * DAY
-    assert collect(orders, clock).listed.blobs == 2
-    assert collect(orders, clock).deleted.blobs == 2
-    assert names.in_progress_marker in orders.storage.blobs
+    assert collect(orders, clock).listed.blobs == 3
+    assert collect(orders, clock).deleted.blobs == 3
 
 
 def test_a_file_of_a_job_that_was_written_again_since_it_was_listed_stays(orders: Snapshots, clock: Clock) -> None:
