@@ -112,6 +112,12 @@ class ApplicationRepository:
                 return wanted
         raise self.contended_error(effect, SWAP_TRIES)
 
+    def check_needs(self, head: Head | None) -> None:
+        """Refuse with ``Invalid`` to change what a newer release has to write, by the descriptor or the head."""
+        self.repository.descriptor.needs.check_writable(f"The repository at {self.url}")
+        if head is not None:
+            head.needs.check_writable(f"The head of {self.application_id}")
+
     def check_writable(self) -> None:
         """Put and delete an empty blob, so that missing rights fail before hours of work."""
         self.repository.check_primary()

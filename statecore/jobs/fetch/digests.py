@@ -51,8 +51,24 @@ class FetchedContents:
         )
 
     def save(self, built: Iterable[tuple[StoreToFetch, StoreDigest | None]]) -> None:
-        """Record computed digests in the repository for later fetches; errors (read-only access) are ignored."""
-        for store, content in built:
-            if content is not None and not store.placed_empty and self.of(store) is None:
+        """Record computed digests in the repository for later fetches, unless a newer release has to write there.
+
+        Errors (read-only access) are ignored.
+        """
+        found = {
+            store.snapshot.identity: content
+            for store, content in built
+            if content is not None and not store.placed_empty and self.of(store) is None
+        }
+        if found and self._may_write():
+            for identity, content in found.items():
                 with suppress(StatecoreError):
-                    save_digest(self._repository, store.snapshot.identity, content, __version__)
+                    save_digest(self._repository, identity, content, __version__)
+
+    def _may_write(self) -> bool:
+        try:
+            head = self._repository.read_head()
+            self._repository.check_needs(None if head is None else head.head)
+        except StatecoreError:
+            return False
+        return True

@@ -45,6 +45,8 @@ class RestoreJob(Job):
         publishes = any(sink.publishes for sink in self.sinks)
         if publishes:
             context.repository.repository.check_primary()
+            head = context.repository.read_head()
+            context.repository.check_needs(None if head is None else head.head)
         request_id = self.request.request_id
         marked = marked_in_progress(context.repository, request_id, at_once=True) if publishes else nullcontext()
         with self.engine.start("restore", self.spec) as workers, self.attempted(), marked:

@@ -39,6 +39,7 @@ def plan_forget(
     """What a retention, by default the head's own, keeps; or all but the named snapshots. Nothing is changed."""
     app_repository.repository.check_primary()
     head = app_repository.head()
+    app_repository.check_needs(head)
     return _plan(app_repository, head, keep, {entry_of(app_repository, head, one).snapshot for one in snapshots})
 
 
@@ -52,6 +53,7 @@ def forget(
     app_repository.repository.check_primary()
     read_retention(app_repository)  # refuses one of a newer release before anything is changed
     head = app_repository.head()
+    app_repository.check_needs(head)
     named = {entry_of(app_repository, head, one).snapshot for one in snapshots}
     plan = _plan(app_repository, head, keep, named)
 

@@ -62,8 +62,10 @@ def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
 def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
     app_repository.repository.check_primary()
     read_retention(app_repository)  # refuses one of a newer release before anything is changed
+    head = app_repository.head()
+    app_repository.check_needs(head)  # also before the pin of a snapshot that only the record has is removed
     # A retry keeps to the snapshot that was the newest first.
-    before = wanted = entry_of(app_repository, app_repository.head(), snapshot)
+    before = wanted = entry_of(app_repository, head, snapshot)
 
     def change(head: Head) -> Head:
         nonlocal before, wanted

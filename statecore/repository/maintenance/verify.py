@@ -449,9 +449,7 @@ class Verifier:
             damaged = sum(one.level in level.included and of_part.has(one.blob) for one in report.damaged)
             verified.append(VerifiedPart(level.value, part, parts, report.began_ms, report.newest, damaged))
         try:
-            repository = self._app_repository.repository
-            repository.descriptor.needs.check_writable(f"The repository at {repository.object_store.url}")
-            head.needs.check_writable(f"The head of {head.application_id}")
+            self._app_repository.check_needs(head)
             report.record = record_verified(self._app_repository, verified)
         except StatecoreError as error:  # the answer is worth more than its record, which needs the right to write
             report.not_recorded = error.what

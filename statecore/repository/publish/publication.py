@@ -109,10 +109,9 @@ class Publication:
         self._reader = HeadReader(app_repository)
         self._put_blobs: set[str] = set()
         app_repository.repository.check_primary()
-        app_repository.repository.descriptor.needs.check_writable(f"The repository at {app_repository.url}")
+        app_repository.check_needs(None)
         self._begun = self._reader.read()
-        if self._begun.head is not None:
-            self._begun.head.head.needs.check_writable(f"The head of {app_repository.application_id}")
+        app_repository.check_needs(None if self._begun.head is None else self._begun.head.head)
         if self._begun.head is None and app_repository.has_lost_head():
             raise app_repository.lost_head_error()  # publishing now would lose its snapshots
         self._conflicts = Conflicts(app_repository, self._reader, self._begun)

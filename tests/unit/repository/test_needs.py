@@ -15,9 +15,10 @@ from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Retention
 from statecore.repository.listing import list_application
 from statecore.repository.maintenance.collection import Collector
-from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.forget import forget, plan_forget
 from statecore.repository.maintenance.head_repair import plan_repair
-from statecore.repository.maintenance.pins import pin
+from statecore.repository.maintenance.pins import pin, unpin
+from statecore.repository.maintenance.retention_record import read_retention, record_pinned
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import Verifier
 from statecore.repository.needs import Needs
@@ -36,6 +37,8 @@ READERS: dict[str, Callable[[Snapshots], Any]] = {
 WRITERS: dict[str, Callable[[Snapshots], Any]] = {
     "publish": lambda orders: orders.publish("second", BOTH),
     "pin": lambda orders: pin(orders.app_repository, "newest"),
+    "unpin": lambda orders: unpin(orders.app_repository, "newest"),
+    "plan of forget": lambda orders: plan_forget(orders.app_repository),
     "forget": lambda orders: forget(orders.app_repository, Retention(1, 0, 0, 0)),
     "prune": lambda orders: Collector(orders.app_repository).run(),
 }
@@ -105,3 +108,14 @@ def test_what_is_needed_is_needed_of_the_next_head_too(
     orders.publish("second", BOTH)
     forget(orders.app_repository, Retention(1, 0, 0, 0))
     assert orders.app_repository.head().needs == WRITE
+
+
+def test_a_pin_that_only_the_record_has_stays_for_a_head_that_needs_an_unknown_writer(
+    orders: Snapshots, first: None
+) -> None:
+    gone = replace(orders.app_repository.head().snapshots[0], snapshot="gone")
+    record_pinned(orders.app_repository, orders.app_repository.head(), gone)
+    change_head(orders, WRITE)
+    with raises(Invalid, "format-unsupported", features=["leases"]):
+        unpin(orders.app_repository, "gone")
+    assert read_retention(orders.app_repository).notes.keys() == {"gone"}

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from statecore.errors import Corrupted
 from statecore.images.model import StoreDigest
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.repository.content_digests import save_digest, saved_digest
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
+from statecore.repository.head import HEAD
 from tests.harness.raising import raises
 from tests.unit.jobs.published import Shop
+from tests.unit.repository.encrypted import rewrite_sealed
 
 ONE, OTHER = StoreDigest(3, 40, "c" * 32), StoreDigest(4, 50, "d" * 32)
 
@@ -54,3 +59,17 @@ def test_what_was_known_and_is_not_there_is_damage(tmp_path: Path) -> None:
         Corrupted, "content-digest-mismatch", task=store.task, store="plain", expected=said.digest, found=ONE.digest
     ):
         contents.compare(store, ONE)
+
+
+@pytest.mark.parametrize("document", ["head", "descriptor"])
+def test_what_is_found_out_is_not_kept_where_a_newer_release_has_to_write(tmp_path: Path, document: str) -> None:
+    shop = Shop(tmp_path, whole=False)
+    shop.publish([50])
+    needs = {"read": [], "write": ["leases"]}
+    if document == "head":
+        rewrite_sealed(tmp_path / "repository" / shop.app_repository.names.head, HEAD, needs=needs)
+    else:
+        rewrite_sealed(tmp_path / "repository" / DESCRIPTOR_NAME, DESCRIPTOR, needs=needs)
+    store = stores_of(shop)[0]
+    FetchedContents(shop.app_repository).save([(store, ONE)])
+    assert saved_digest(shop.app_repository, store.snapshot.identity) is None

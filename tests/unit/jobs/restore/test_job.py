@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from statecore.changelog.model import TopicDescription
-from statecore.documents import encode_json
+from statecore.documents import DocumentType, encode_json
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.context import JobContext
@@ -20,8 +20,12 @@ from statecore.jobs.read_report import ReadReport
 from statecore.jobs.restore.job import RestoreJob
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
+from statecore.repository.head import HEAD
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import raises
+from tests.unit.repository.encrypted import rewrite_sealed
+from tests.unit.repository.published import Publishing
 
 TOPIC = "app-counts-changelog"
 SPEC = {
@@ -113,3 +117,21 @@ def test_a_misspelt_store_is_refused_before_an_engine_starts(tmp_path: Path) -> 
     engine: Any = Unstarted()
     with raises(NotFound, "store-not-declared", stores=["count"]):
         run_restore(RestoreRequest(spec=SPEC, state_dir=str(tmp_path), stores=("count",)), engine)
+
+
+@pytest.mark.parametrize("document", ["head", "descriptor"])
+def test_where_a_newer_release_has_to_write_nothing_is_begun(tmp_path: Path, document: str) -> None:
+    """Neither an engine, nor the marker that makes other jobs wait, nor a request to the brokers."""
+    root, engine = tmp_path / "repository", cast("Any", Unstarted())
+    repository = Publishing(root.as_uri(), tmp_path, "app")
+    repository.publish(10)
+    documents: dict[str, tuple[str, DocumentType[Any]]] = {
+        "head": (repository.app_repository.names.head, HEAD),
+        "descriptor": (DESCRIPTOR_NAME, DESCRIPTOR),
+    }
+    name, kind = documents[document]
+    rewrite_sealed(root / name, kind, needs={"read": [], "write": ["leases"]})
+    before = set(root.rglob("*"))
+    with raises(Invalid, "format-unsupported", features=["leases"]):
+        run_restore(RestoreRequest(spec=SPEC, repository=root.as_uri(), request_id="r"), engine)
+    assert set(root.rglob("*")) == before
