@@ -12,7 +12,9 @@ garbage lists it, and a run at least `min_age` later deletes it. It needs the ri
 | `plan` | what each application's collection would delete now; nothing is changed |
 | `check_plans` | fails if an application could not be planned; the others are collected all the same |
 | `approve` | asks a person if that is more than *Ask above*: *Required Actions*. No answer deletes nothing |
-| `prune` | one for each application: deletes what an earlier run has listed, and lists what is garbage now |
+| `prune` | one for each application: deletes what `plan` has shown, and lists what is garbage now |
+
+What becomes old enough while `approve` waits for an answer is deleted by the next run.
 
 There is no schedule unless the site sets `STATECORE_PRUNE_SCHEDULE` (once a day is enough), with
 `STATECORE_REPOSITORY`.
@@ -74,8 +76,8 @@ with DAG(
         prune_tasks.check_plans(planned, logging.getLogger(__name__))
 
     @task(pool=SETTINGS.jobs_pool, map_index_template="{{ task.op_kwargs['application_id'] }}")
-    def prune(application_id: str, **context: Any) -> dict[str, Any]:
-        """Delete what an earlier run has listed, and list what is garbage now."""
+    def prune(application_id: str, lists: list[str], **context: Any) -> dict[str, Any]:
+        """Delete what an earlier run has listed and the plan has shown, and list what is garbage now."""
         import logging
 
         from statecore.airflow.prune import collect
@@ -83,11 +85,11 @@ with DAG(
 
         log = logging.getLogger(__name__)
         try:
-            return collect(context["params"], application_id, log)
+            return collect(context["params"], application_id, lists, log)
         except StatecoreError as error:
             raise refused(error, log) from error
 
     planned = plan()
     check_plans(planned)
     approve = CollectionApproval(task_id="approve", planned=planned, response_timeout=timedelta(days=1))
-    prune.expand(application_id=approve.output)
+    prune.expand_kwargs(approve.output)

@@ -32,7 +32,15 @@ class PlannedCollection(TypedDict):
     application_id: str
     deleted_blobs: int
     deleted_bytes: int
+    lists: list[str]  # names of the lists of this garbage
     error: dict[str, Any] | None  # why it could not be planned; nothing is deleted of it then
+
+
+class ApprovedCollection(TypedDict):
+    """The arguments of the task that collects an application: what was planned, and approved if that was needed."""
+
+    application_id: str
+    lists: list[str]
 
 
 def params(repository: str | None) -> dict[str, Param]:
@@ -68,7 +76,9 @@ def planned_collections(values: Mapping[str, Any], log: logging.Logger) -> list[
         chosen = values["application_ids"] or published_in(repository)
         found = []
         for application_id in chosen:
-            planned = PlannedCollection(application_id=application_id, deleted_blobs=0, deleted_bytes=0, error=None)
+            planned = PlannedCollection(
+                application_id=application_id, deleted_blobs=0, deleted_bytes=0, lists=[], error=None
+            )
             try:
                 report = _collector(values, repository, application_id).plan()
             except StatecoreError as error:  # check_plans fails by it; the others are collected
@@ -76,7 +86,11 @@ def planned_collections(values: Mapping[str, Any], log: logging.Logger) -> list[
                 log.warning("%s", describe(why))
             else:
                 log_report(report, log)
-                planned |= {"deleted_blobs": report.deleted.blobs, "deleted_bytes": report.deleted.bytes}
+                planned |= {
+                    "deleted_blobs": report.deleted.blobs,
+                    "deleted_bytes": report.deleted.bytes,
+                    "lists": report.lists,
+                }
             found.append(planned)
     return found
 
@@ -92,8 +106,10 @@ def check_plans(planned: Sequence[PlannedCollection], log: logging.Logger) -> No
         raise JobRefused(f"{number_of(len(failed), 'application')} could not be planned. {reasons}")
 
 
-def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger) -> dict[str, Any]:
-    """Collect the garbage of an application. Raises ``StatecoreError``."""
+def collect(
+    values: Mapping[str, Any], application_id: str, lists: Sequence[str], log: logging.Logger
+) -> dict[str, Any]:
+    """Collect the garbage of an application; deletes what these lists name alone. Raises ``StatecoreError``."""
     from dataclasses import asdict
 
     from statecore.repository.application_repository import ApplicationRepository
@@ -102,7 +118,7 @@ def collect(values: Mapping[str, Any], application_id: str, log: logging.Logger)
 
     with _credentials(url := str(values["repository"])):
         repository = open_repository(url)
-        report = _collector(values, repository, application_id).run()
+        report = _collector(values, repository, application_id, lists).run()
         repacked = Repacker(ApplicationRepository(repository, application_id)).run()
     log_report(report, log)
     if repacked.packs:
@@ -130,11 +146,13 @@ def log_report(report: CollectionReport, log: logging.Logger) -> None:
         log.warning("%s: %s", report.application_id, VERSIONS_STAY)
 
 
-def _collector(values: Mapping[str, Any], repository: Repository, application_id: str) -> Collector:
+def _collector(
+    values: Mapping[str, Any], repository: Repository, application_id: str, lists: Sequence[str] | None = None
+) -> Collector:
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.maintenance.collection import Collector
 
-    return Collector(ApplicationRepository(repository, application_id), min_age_ms=_min_age_ms(values))
+    return Collector(ApplicationRepository(repository, application_id), min_age_ms=_min_age_ms(values), lists=lists)
 
 
 def _credentials(url: str) -> Any:
@@ -168,7 +186,7 @@ def _bound(values: Mapping[str, Any]) -> int | None:
 
 
 class CollectionApproval(ApprovalOperator):
-    """Asks a person if a run would delete more than the bound; returns the applications to collect.
+    """Asks a person if a run would delete more than the bound; returns what is to be collected, and nothing else is.
 
     It is deferred while it waits, so it uses no worker. Without an answer nothing is deleted in this run.
     """
@@ -185,7 +203,7 @@ class CollectionApproval(ApprovalOperator):
         bound = _bound(values)
         if bound is None or size <= bound:
             self.log.info("%s would be deleted; nobody has to approve that", format_bytes(size))
-            return self._applications()
+            return self._approved()
         rows = [_row(one) for one in self.planned]
         self.subject = f"Delete {format_bytes(size)} of garbage?"
         self.body = "\n".join(
@@ -202,11 +220,15 @@ class CollectionApproval(ApprovalOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Go on with the answer; after a rejection the following tasks are skipped."""
         super().execute_complete(context, event)
-        return self._applications()
+        return self._approved()
 
-    def _applications(self) -> list[str]:
-        """Those that were planned: nobody has approved what could not be shown."""
-        return [one["application_id"] for one in self.planned if one["error"] is None]
+    def _approved(self) -> list[ApprovedCollection]:
+        """What was planned: nobody has approved what could not be shown, or was not due yet."""
+        return [
+            ApprovedCollection(application_id=one["application_id"], lists=one["lists"])
+            for one in self.planned
+            if one["error"] is None
+        ]
 
 
 def _row(planned: PlannedCollection) -> str:

@@ -87,11 +87,12 @@ class CollectionReport:
     unknown: list[str] = field(default_factory=list)  # names that this release does not make; left alone
     collection: int = 0  # the head's collection number
     is_replica: bool = False  # of which copies list the garbage
+    lists: list[str] = field(default_factory=list)  # of a plan, the names of the lists whose blobs would be deleted
     keeps_versions: bool = False  # the bucket has versioning: what is deleted is hidden, and its bytes stay
 
 
 class Collector:
-    """Collects the garbage of one application."""
+    """Collects the garbage of one application; with ``lists`` it deletes what these name, and nothing else."""
 
     def __init__(
         self,
@@ -99,11 +100,13 @@ class Collector:
         *,
         min_age_ms: int = MIN_AGE_MS,
         unused_ms: int = UNUSED_MS,
+        lists: Collection[str] | None = None,
         progress: Progress | None = None,
         faults: FaultPoints = NO_FAULTS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._app_repository, self._min_age_ms, self._unused_ms = app_repository, min_age_ms, unused_ms
+        self._lists = lists
         self._progress, self._faults, self._clock = progress or NullProgress(), faults, clock
 
     def plan(self) -> CollectionReport:
@@ -144,13 +147,17 @@ class Collector:
         for listed in read_lists(self._app_repository, directory):
             if listed.header.epoch != head.epoch:
                 self._delete([listed.blob.name], apply=apply)  # void: the head was recreated since
-            elif now_ms - listed.blob.modified * 1000 < self._min_age_ms:
+            elif not self._is_due(listed, now_ms):
                 waiting.append(listed)
             else:
                 used = self._used_again(now_ms) if used is None else used
                 self._delete_listed(listed, reachable, used, deleted, apply=apply)
                 planned += [] if apply else [listed]
         return waiting, planned
+
+    def _is_due(self, listed: ListedGarbage, now_ms: int) -> bool:
+        is_old = now_ms - listed.blob.modified * 1000 >= self._min_age_ms
+        return is_old and (self._lists is None or listed.blob.name in self._lists)
 
     def _collected(self, *, apply: bool) -> CollectionReport:
         app_repository = self._app_repository
@@ -178,6 +185,7 @@ class Collector:
         )
         with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
             waiting, planned = self._delete_lists(head, reachable, now_ms, report.deleted, Path(directory), apply=apply)
+            report.lists = [one.blob.name for one in planned]
             for listed in waiting:
                 for _, size in listed.garbage:
                     report.waiting.add(size)

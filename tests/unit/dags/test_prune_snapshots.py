@@ -106,8 +106,8 @@ def test_the_table_to_approve_says_what_could_not_be_planned(monkeypatch: pytest
 
     error = Corrupted("The head is | damaged.", code="head-damaged", action="Rebuild it.").to_json()
     planned = [
-        PlannedCollection(application_id="orders", deleted_blobs=2, deleted_bytes=2048, error=None),
-        PlannedCollection(application_id="payments", deleted_blobs=0, deleted_bytes=0, error=error),
+        PlannedCollection(application_id="orders", deleted_blobs=2, deleted_bytes=2048, lists=["a list"], error=None),
+        PlannedCollection(application_id="payments", deleted_blobs=0, deleted_bytes=0, lists=[], error=error),
     ]
     approval = CollectionApproval(task_id="approve", planned=planned)
     monkeypatch.setattr("airflow.providers.standard.operators.hitl.ApprovalOperator.execute", lambda *_: None)
@@ -117,7 +117,7 @@ def test_the_table_to_approve_says_what_could_not_be_planned(monkeypatch: pytest
     assert first == "| orders | 2 | 2 KiB |"
     assert second.startswith("| payments | not planned, nothing is deleted: Corrupted (head-damaged): The head is \\| ")
     monkeypatch.setattr("airflow.providers.standard.operators.hitl.ApprovalOperator.execute_complete", lambda *_: None)
-    assert approval.execute_complete(cast("Any", {}), {}) == ["orders"]
+    assert approval.execute_complete(cast("Any", {}), {}) == [{"application_id": "orders", "lists": ["a list"]}]
 
 
 @pytest.mark.parametrize(

@@ -298,3 +298,26 @@ def test_a_list_of_garbage_proves_a_head_that_was_lost(orders: Snapshots, clock:
     del orders.storage.pointers[names.head]
     with raises(Corrupted, "head-missing"):
         orders.begin("second")
+
+
+def test_a_run_deletes_what_the_lists_of_its_plan_name_and_nothing_that_became_due_since(
+    orders: Snapshots, clock: Clock
+) -> None:
+    for number in range(3):
+        orders.publish(f"request-{number}", {"0_0": {"left": 50 * (number + 1)}}, drops_other_tasks=True)
+    for _ in range(2):
+        collect(orders, clock)
+    forget(orders.app_repository, Retention(2, 0, 0, 0))
+    collect(orders, clock)
+    clock.now += HOUR
+    forget(orders.app_repository, LAST)
+    Collector(orders.app_repository).run()  # lists what it finds
+    clock.now += 23 * HOUR
+    planned = Collector(orders.app_repository, clock=clock).plan()
+    clock.now += 23 * HOUR
+    assert Collector(orders.app_repository, clock=clock).plan().deleted.blobs > planned.deleted.blobs > 0
+    assert len(planned.lists) == 1
+    assert Collector(orders.app_repository, lists=[], clock=clock).run().deleted.blobs == 0
+    done = Collector(orders.app_repository, lists=planned.lists, clock=clock).run()
+    assert (done.deleted, done.waiting.blobs > 0) == (planned.deleted, True)
+    assert collect(orders, clock).deleted.blobs > 0
