@@ -27,6 +27,7 @@ from statecore.cores import usable_cores
 from statecore.errors import Corrupted
 from statecore.filesystem import FileState, link_or_copy, make_directories, sync_file
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.blob_verification import sizes
 from statecore.repository.incoming_file import IncomingFile, file_errors
 from statecore.repository.manifest import Extent
 
@@ -102,6 +103,21 @@ def download(
         for each in chain.from_iterable(incoming):
             each.file.discard()
     return DownloadResult(sum(one.extent.bytes for one in missing), len(missing), existing_bytes, existing, hashed)
+
+
+def check_present(app_repository: ApplicationRepository, files: Iterable[RemoteFile]) -> None:
+    """Raise the error that a download would if a blob is missing or too short; no file is read.
+
+    The requests are a HEAD for each blob, or a listing if there are hundreds.
+    """
+    wanted = [one for one in files if one.extent.bytes]
+    found = sizes(app_repository.blobs, {one.extent.blob for one in wanted}, app_repository.names.root)
+    for one in wanted:
+        size = found.get(one.extent.blob)
+        if size is None:
+            app_repository.read(one.extent, one.what, **one.context)
+        elif size < one.extent.start + one.extent.bytes:
+            raise _truncated(app_repository, one)
 
 
 def delete_partial(directory: Path) -> None:

@@ -19,10 +19,10 @@ from pathlib import Path
 from statecore.errors import Capacity
 from statecore.filesystem import FileState, file_hashes, file_sha256
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
-from statecore.jobs.fetch.store_to_fetch import StoreToFetch, bytes_of_files, distinct_files
+from statecore.jobs.fetch.store_to_fetch import StoreToFetch, bytes_of, bytes_of_files, distinct_files
 from statecore.jobs.pipeline import staging
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import DownloadResult, RemoteFile, delete_partial, download
+from statecore.repository.download import DownloadResult, RemoteFile, check_present, delete_partial, download
 from statecore.statedir.state_directory import StateDirectory, ensure_free_space
 from statecore.statedir.work_directory import FETCHED
 
@@ -45,15 +45,16 @@ class FetchedFiles:
         self.path = directory.work_path / FETCHED
         self.hashed: dict[str, FileState | None] = {}
 
-    def missing_bytes(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
-        """Bytes to download: files of the stores that are neither downloaded nor among ``at_hand``."""
-        missing = (one for one in distinct_files(stores) if not self._has(one))
-        return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
+    def missing(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> list[RemoteFile]:
+        """Files of the stores to download: neither downloaded nor among ``at_hand``."""
+        return [one for one in distinct_files(stores) if one.sha256 not in at_hand and not self._has(one)]
 
-    def expected_download(self, stores: Sequence[StoreToFetch]) -> DownloadResult:
-        """What a download of the stores would give."""
-        missing = self.missing_bytes(stores, self.at_hand(stores).keys())
-        return DownloadResult(missing, 0, bytes_of_files(stores) - missing, 0)
+    def expected_download(self, repository: ApplicationRepository, stores: Sequence[StoreToFetch]) -> DownloadResult:
+        """What a download of the stores would give. Raises ``Corrupted`` if the repository lacks something of it."""
+        missing = self.missing(stores, self.at_hand(stores).keys())
+        check_present(repository, missing)
+        size = bytes_of(missing)
+        return DownloadResult(size, 0, bytes_of_files(stores) - size, 0)
 
     def _has(self, one: RemoteFile) -> bool:
         try:
@@ -68,7 +69,7 @@ class FetchedFiles:
         linked = {name for name, path in (at_hand or {}).items() if ownership.accepts(path.stat())}  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
         merged = sum(store.merged_bytes for store in stores)
-        needed = int(_MARGIN * self.missing_bytes(stores, linked)) + merged + _EACH * databases
+        needed = int(_MARGIN * bytes_of(self.missing(stores, linked))) + merged + _EACH * databases
         try:
             ensure_free_space(self._directory.path, needed)
         except Capacity as error:

@@ -74,8 +74,13 @@ def _plan(job: FetchJob) -> FetchReport:
             job.skip(error)
             continue
         notes = (*notes, *check_placement(job, plan))
+        try:
+            expected = job.files.expected_download(job.repository, plan.stores)
+        except Corrupted as error:
+            job.skip(error)
+            continue
         job.contents.look_up(plan.stores)
-        return job.report(plan, job.files.expected_download(plan.stores), notes=notes)
+        return job.report(plan, expected, notes=notes)
 
 
 def _fetch(job: FetchJob) -> FetchReport | StatecoreError:

@@ -133,4 +133,8 @@ def distinct_files(stores: Iterable[StoreToFetch]) -> list[RemoteFile]:
 
 
 def bytes_of_files(stores: Iterable[StoreToFetch]) -> int:
-    return sum(one.extent.bytes for one in distinct_files(stores))
+    return bytes_of(distinct_files(stores))
+
+
+def bytes_of(files: Iterable[RemoteFile]) -> int:
+    return sum(one.extent.bytes for one in files)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from statecore.errors import Capacity, Fenced, Invalid
+from statecore.errors import Capacity, Corrupted, Fenced, Invalid
 from statecore.faults import FETCH_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.fetch.report import FETCH_REPORT
@@ -22,7 +23,7 @@ from statecore.statedir.state_directory import StateDirectory
 from tests.harness.case_selection import one_of, three_of
 from tests.harness.filesystems import with_free_room
 from tests.harness.raising import raises
-from tests.unit.jobs.fetch.fetching import command, fetch, refused, run, tree
+from tests.unit.jobs.fetch.fetching import command, cut, fetch, files_of, refused, run, tree
 from tests.unit.jobs.published import Shop, expected, rows_in
 
 
@@ -228,3 +229,26 @@ def test_a_restore_of_the_same_request_id_keeps_its_files(
     else:
         assert fetch(shop, state_dir, request_id="one").placed
     assert {path: path.read_bytes() for path in files} == files
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut])
+def test_a_plan_passes_over_a_snapshot_that_lacks_files_as_the_fetch_does(
+    own_shop: Shop, state_dir: Path, damage: Callable[[Path], None]
+) -> None:
+    newest, older = own_shop.app_repository.head().snapshots
+    damage(files_of(own_shop)["file"])
+    plan = fetch(own_shop, state_dir, plan_only=True)
+    report = fetch(own_shop, state_dir)
+    assert (plan.snapshot, report.snapshot) == (older.snapshot, older.snapshot)
+    assert [(one.snapshot, one.code) for one in plan.skipped_snapshots] == [
+        (one.snapshot, one.code) for one in report.skipped_snapshots
+    ]
+    assert plan.skipped_snapshots[0].snapshot == newest.snapshot
+    assert fetch(own_shop, state_dir, plan_only=True).kept, "what is not downloaded is not asked for"
+
+
+def test_a_plan_of_a_named_snapshot_that_lacks_files_is_refused(own_shop: Shop, state_dir: Path) -> None:
+    newest, _ = own_shop.app_repository.head().snapshots
+    files_of(own_shop)["file"].unlink()
+    for plan_only in (True, False):
+        refused(Corrupted, "blob-missing", own_shop, state_dir, snapshot=newest.snapshot, plan_only=plan_only)
