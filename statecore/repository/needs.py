@@ -25,6 +25,10 @@ class Needs:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
 
+    def and_also(self, other: Needs) -> Needs:
+        """These features and those of another document."""
+        return Needs(tuple(dict.fromkeys(self.read + other.read)), tuple(dict.fromkeys(self.write + other.write)))
+
     def check_readable(self, what: str) -> None:
         """Refuse what needs unknown features to be read; ``what`` begins a sentence: ``The head of orders``."""
         _check(what, self.read, READ_FEATURES, "read")

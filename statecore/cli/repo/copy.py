@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         CopyOutcome,
         record_source,
     )
+    from statecore.repository.maintenance.descriptor_change import add_needs
     from statecore.repository.object_store import object_store_of
     from statecore.repository.repository import create_replica, open_repository
 
@@ -51,6 +52,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.progress.phase("test of the object store")
     replica, is_new, _ = create_replica(object_store_of(arguments.to), source)
     output.progress.done("" if is_new else "it is a replica already")
+    replica = add_needs(replica, source)
     faults.reach("copy.after-descriptor")
 
     def copy(name: str) -> CopiedApplication:

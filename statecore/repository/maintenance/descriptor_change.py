@@ -1,13 +1,14 @@
-"""Swaps the repository descriptor for a changed one, for promotions, key rotations and copies from another source."""
+"""Swaps the repository descriptor for a changed one, for promotions, key rotations and copies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from statecore.documents import encode_json
 from statecore.errors import Fenced
 from statecore.objectstore.pointers import SWAP_TRIES
-from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, RepositoryDescriptor
+from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, RepositoryDescriptor, Role
 from statecore.repository.repository import Repository
 
 
@@ -38,3 +39,16 @@ def change_descriptor(
         action="Check which process writes there, and run this again.",
         repository=object_store.url,
     )
+
+
+def add_needs(replica: Repository, source: Repository) -> Repository:
+    """Let the descriptor of a replica need what that of its source needs; to be called before anything is copied.
+
+    What only the replica needs stays: what is there may need it. Raises ``Fenced`` if it is no replica any more.
+    """
+
+    def change(found: RepositoryDescriptor) -> RepositoryDescriptor | None:
+        needs = found.needs.and_also(source.descriptor.needs)
+        return replace(found, needs=needs) if found.role is Role.REPLICA else None
+
+    return replica if change(replica.descriptor) == replica.descriptor else change_descriptor(replica, change)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from statecore.cli.main import main
 from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
@@ -23,9 +24,10 @@ from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import Verifier
 from statecore.repository.needs import Needs
 from statecore.repository.object_store import object_store_of
-from statecore.repository.repository import create_replica, create_repository
+from statecore.repository.repository import create_replica, create_repository, open_repository
 from tests.harness.raising import raises
 from tests.unit.repository.encrypted import rewrite_sealed
+from tests.unit.repository.published import Publishing
 from tests.unit.repository.snapshots import BOTH, Snapshots
 
 READ, WRITE = Needs(read=("aead-9",)), Needs(write=("leases",))
@@ -98,6 +100,20 @@ def test_nothing_is_copied_to_a_replica_that_needs_an_unknown_writer(tmp_path: P
     rewrite_sealed(tmp_path / "replica" / DESCRIPTOR_NAME, DESCRIPTOR, needs={"read": [], "write": ["leases"]})
     with raises(Invalid, "format-unsupported", features=["leases"]):
         create_replica(target, source)
+
+
+def test_a_replica_needs_what_its_source_needs_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("statecore.repository.needs.WRITE_FEATURES", frozenset({"leases", "notes"}))
+    primary, replica = (tmp_path / name for name in ("primary", "replica"))
+    Publishing(primary.as_uri(), tmp_path).publish(10)
+    copy = ["repo", "copy", "--repository", primary.as_uri(), "--to", replica.as_uri()]
+    assert main(copy) == 0
+    rewrite_sealed(replica / DESCRIPTOR_NAME, DESCRIPTOR, needs={"read": [], "write": ["notes"]})
+    rewrite_sealed(primary / DESCRIPTOR_NAME, DESCRIPTOR, needs={"read": [], "write": ["leases"]})
+    for _ in range(2):
+        assert main(copy) == 0
+        assert open_repository(replica.as_uri()).descriptor.needs == Needs(write=("notes", "leases"))
+    assert open_repository(replica.as_uri()).is_replica
 
 
 def test_what_is_needed_is_needed_of_the_next_head_too(
