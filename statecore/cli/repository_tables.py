@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import print_line, result_console, time_ago
-from statecore.errors import StatecoreError, worst_of
+from statecore.errors import Corrupted, StatecoreError, worst_of
 from statecore.words import format_bytes, known_number, number_of
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ _SHORTEST_ID = 12
 
 _BETWEEN = 2
 """Spaces between two columns."""
+
+
+def label_of(error: StatecoreError) -> str:
+    """What an error of an inspection is: one of another release, or one that may not be read, is no damage."""
+    return "damaged" if isinstance(error, Corrupted) else "problem"
 
 
 def exit_code(errors: Iterable[StatecoreError]) -> int:
@@ -213,7 +218,7 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
     for one in found:
         for task, error in one.damage.items():
             what = f"{one.entry.snapshot}, task {task}" if task else one.entry.snapshot
-            print_line(console, f"damaged: {what}: {error.what}", "red")
+            print_line(console, f"{label_of(error)}: {what}: {error.what}", "red")
 
 
 def show_verified(record: VerificationRecord, now_ms: int, console: Console) -> None:
@@ -250,7 +255,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     if entry.pinned:
         print_line(console, _pin(entry))
     if view.damage is not None:
-        print_line(console, f"damaged: {view.damage}", "red")
+        print_line(console, f"{label_of(view.damage)}: {view.damage}", "red")
     if manifest is None:
         return
     previous = f"previous {manifest.previous}" if manifest.previous else "the first"
@@ -267,7 +272,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
         _table(console, header, rows, numbers=header[len(left) :])
     for task in view.tasks:
         if task.damage is not None:
-            print_line(console, f"damaged: task {task.reference.task}: {task.damage}", "red")
+            print_line(console, f"{label_of(task.damage)}: task {task.reference.task}: {task.damage}", "red")
 
 
 def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str, ...]:

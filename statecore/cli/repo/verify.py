@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: VerificationReport, console: Console) -> None:
-    from statecore.errors import Corrupted
+    from statecore.cli.repository_tables import label_of
     from statecore.repository.maintenance.verification_record import Level
 
     amount = "nothing could be verified"
@@ -106,14 +106,14 @@ def show(report: VerificationReport, console: Console) -> None:
             console, f"bytes: {number_of(report.read_blobs, 'blob')}, {format_bytes(report.read_bytes)} read{part}"
         )
     if report.problem is not None:
-        print_line(console, f"problem: {report.problem.what}", "red")
+        print_line(console, f"{label_of(report.problem)}: {report.problem.what}", "red")
         print_line(console, f"do: {report.problem.action}", indent=4)
     elif not report.damaged:
         print_line(console, f"no damage found (level {report.level})")
     groups = report.groups
     for group in groups[:_SHOWN]:
         one = group.first
-        print_line(console, f"{'damaged' if isinstance(one.error, Corrupted) else 'problem'}: {group.what}", "red")
+        print_line(console, f"{label_of(one.error)}: {group.what}", "red")
         if one.snapshots:
             older = f" and {len(one.snapshots) - 3} older" if len(one.snapshots) > 3 else ""
             print_line(console, f"needed by {', '.join(one.snapshots[:3])}{older}", indent=4)

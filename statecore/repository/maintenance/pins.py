@@ -35,7 +35,10 @@ class Pinned(NamedTuple):
 
 
 def pin(app_repository: ApplicationRepository, snapshot: str, note: str | None = None) -> Pinned:
-    """Pin a snapshot, by id or :data:`statecore.repository.layout.NEWEST`."""
+    """Pin a snapshot, by id or :data:`statecore.repository.layout.NEWEST`.
+
+    Raises ``Corrupted`` if its manifest is missing or damaged: it could not be fetched.
+    """
     if note is not None and len(note) > NOTE_CHARACTERS:
         raise Invalid(
             f"The note has {len(note)} characters; the head, which is read often, allows {NOTE_CHARACTERS}.",
@@ -66,6 +69,8 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
     app_repository.check_needs(head)  # also before the pin of a snapshot that only the record has is removed
     # A retry keeps to the snapshot that was the newest first.
     before = wanted = entry_of(app_repository, head, snapshot)
+    if pinned:
+        app_repository.manifest(before)  # what cannot be fetched is not to be relied upon
 
     def change(head: Head) -> Head:
         nonlocal before, wanted

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from statecore.documents import encode_json, parse_json
 from statecore.images.model import StoreDigest
 from statecore.repository.content_digests import save_digest
 from statecore.repository.head import HEAD
-from statecore.repository.manifest import StoredEnd
+from statecore.repository.manifest import MANIFEST, StoredEnd
 from tests.harness import s3_server
 from tests.harness.raising import code_said
 from tests.harness.s3_server import ACCESS, SECRET
+from tests.unit.repository.encrypted import rewrite_sealed
 from tests.unit.repository.published import STORE, TOPIC, Publishing, flip
 
 Run = Callable[..., tuple[int, str, str]]
@@ -274,6 +276,19 @@ def test_a_damaged_manifest_hides_no_other_snapshot(run: Run, repository: Reposi
     assert [[error["task"] for error in one["damage"]] for one in found["snapshots"]] == [[], [""], []]
     assert found["snapshots"][1]["damage"][0]["code"] == "blob-missing"
     assert run("repo", "show", "newest", *of)[0] == 0, "of what was not looked at nothing is said"
+
+
+def test_a_manifest_that_needs_a_newer_release_is_a_problem_and_no_damage(run: Run, repository: Repository) -> None:
+    snapshot, head = repository.snapshots[1], repository.root / repository.orders.app_repository.names.head
+    rewrite_sealed(repository.manifest(snapshot), MANIFEST, needs={"read": ["leases"], "write": []})
+    entries = parse_json(head.read_bytes())["snapshots"]
+    entries[1]["sha256"] = sha256(repository.manifest(snapshot).read_bytes()).hexdigest()
+    rewrite_sealed(head, HEAD, snapshots=entries)
+    of = ("--repository", repository.url, "--application-id", "orders")
+    code, out, _ = run("repo", "snapshots", *of)
+    assert (code, f"problem: {snapshot}: " in out, "damaged: " in out) == (13, True, False)
+    code, out, _ = run("repo", "show", snapshot, *of)
+    assert (code, "problem: " in out, "damaged: " in out) == (13, True, False)
 
 
 def test_a_damaged_task_manifest_is_reported_for_every_snapshot_with_it(run: Run, repository: Repository) -> None:

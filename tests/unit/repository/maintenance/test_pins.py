@@ -214,7 +214,7 @@ def test_a_pin_that_always_loses_the_swap_is_reported_and_changes_nothing(
 def test_a_swap_without_a_reply_is_retryable_and_the_next_try_finds_what_became_of_it(
     app_repository: ApplicationRepository, two: tuple[str, str], network: Network
 ) -> None:
-    network.chance = Random(5)  # by which the client does not find out itself that the swap was done
+    network.chance = Random(2)  # by which the client does not find out itself that the swap was done
     swaps = iter(["", "timeout"])  # of the retention record, and of the head
     network.fault = lambda request, possible: next(swaps) if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
@@ -341,3 +341,15 @@ def readable(app_repository: ApplicationRepository, snapshot: str) -> Manifest:
 def verified(app_repository: ApplicationRepository) -> list[str]:
     report = Verifier(app_repository, Level.DOCUMENTS).run(list_application(app_repository))
     return [one.error.code for one in report.damaged]
+
+
+def test_a_snapshot_whose_manifest_is_gone_is_not_pinned_and_can_be_unpinned(
+    app_repository: ApplicationRepository, storage: Storage, two: tuple[str, str]
+) -> None:
+    pin(app_repository, two[0])
+    for snapshot in two:
+        del storage.blobs[app_repository.names.manifest(snapshot)]
+        with raises(Corrupted, "blob-missing", snapshot=snapshot):
+            pin(app_repository, snapshot)
+    assert pinned(app_repository).keys() == read_retention(app_repository).notes.keys() == {two[0]}
+    assert unpin(app_repository, two[0]).changed
