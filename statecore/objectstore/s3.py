@@ -26,7 +26,16 @@ from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
 from statecore.objectstore.checksum import Checksum
 from statecore.objectstore.content import Content, bytes_of, check_content, size_of
 from statecore.objectstore.pointers import Pointers, PointerValue
-from statecore.objectstore.s3_errors import CONFLICT, EXISTS, NO_RANGE, not_s3, status_of, was_sent_again
+from statecore.objectstore.s3_errors import (
+    CONFLICT,
+    EXISTS,
+    MISSING,
+    NO_RANGE,
+    NOT_THERE,
+    not_s3,
+    status_of,
+    was_sent_again,
+)
 from statecore.objectstore.s3_location import S3Location
 from statecore.objectstore.s3_requests import TRIES, S3Requests
 
@@ -155,6 +164,8 @@ class S3Blobs(S3Requests, Blobs):
             found = self._client.head_object(
                 Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._encryption.access
             )
+        if not {"ContentLength", "LastModified"} <= found.keys():
+            raise not_s3(self._location, "read", name, "its answer has no length or no time", self._client)
         size = found["ContentLength"]
         checksum = self._checksum(found.get("ChecksumCRC32"), size)
         return Blob(name, size, found["LastModified"].timestamp(), checksum)
@@ -169,23 +180,23 @@ class S3Blobs(S3Requests, Blobs):
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
         prefix_length = len(self._location.key(""))
-        with self._translated("listed", prefix):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._location.key(prefix)
-            )
-            for page in pages:
-                for found in page.get("Contents", ()):
-                    yield Blob(found["Key"][prefix_length:], found["Size"], found["LastModified"].timestamp())
+        for page in self._pages(prefix, Prefix=self._location.key(prefix)):
+            for found in page.get("Contents", ()):
+                yield Blob(found["Key"][prefix_length:], found["Size"], found["LastModified"].timestamp())
 
     def directories(self, above: str) -> Iterator[str]:
         prefix = self._location.key(f"{checked_name(above)}/")
-        with self._translated("listed", above):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=prefix, Delimiter="/"
-            )
-            for page in pages:
-                for found in page.get("CommonPrefixes", ()):
-                    yield found["Prefix"].removeprefix(prefix).rstrip("/")
+        for page in self._pages(above, Prefix=prefix, Delimiter="/"):
+            for found in page.get("CommonPrefixes", ()):
+                yield found["Prefix"].removeprefix(prefix).rstrip("/")
+
+    def _pages(self, of: str, **which: str) -> Iterator[dict[str, Any]]:
+        """The pages of a listing. Any other document would look like an empty one, so each has to say what it is."""
+        with self._translated("listed", of):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **which):
+                if not {"Name", "KeyCount", "IsTruncated"} & page.keys():
+                    raise not_s3(self._location, "listed", of, "its answer is no listing", self._client)
+                yield page
 
     def delete(self, name: str) -> None:
         key = self._location.key(checked_name(name))
@@ -236,13 +247,10 @@ class S3Blobs(S3Requests, Blobs):
         try:
             found = self._client.head_object(Bucket=self._bucket, Key=key, **self._encryption.access)
         except ClientError as error:
-            if status_of(error) == 404:
+            if status_of(error) == MISSING:  # of a gateway, too: whoever asks has a condition on the put
                 return None
             raise
         return str(found.get("Metadata", {}).get(_TOKEN, ""))
-
-
-_MISSING = 404
 
 
 class S3Pointers(S3Requests, Pointers):
@@ -276,7 +284,7 @@ class S3Pointers(S3Requests, Pointers):
                 except ClientError as error:
                     status = status_of(error)
                     unsure = unsure or was_sent_again(error)
-                    if status in (EXISTS, _MISSING) and error.response["Error"]["Code"] != "NoSuchBucket":
+                    if status == EXISTS or error.response["Error"]["Code"] in NOT_THERE:
                         return self._own_version(name, content) if unsure else None
                     if status != CONFLICT:
                         raise

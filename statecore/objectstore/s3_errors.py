@@ -88,6 +88,14 @@ _CHECKSUMS = _Refusal(
 _PASSING = _Refusal(
     Retryable, "object-store-unavailable", "", "Check the health of the object store, then run this again."
 )
+_NOT_OF_S3 = _Refusal(
+    Retryable,
+    "object-store-unavailable",
+    "The answer is no error of S3, so it does not say whether the blob exists: it may be of a gateway that has no "
+    "object store behind it now, or the endpoint is wrong.",
+    "Check the health of the object store and of what is before it, and the endpoint (AWS_ENDPOINT_URL), then run this "
+    "again.",
+)
 _OTHER = _Refusal(
     Invalid,
     "object-store-refused",
@@ -118,7 +126,13 @@ _REFUSALS: Mapping[str, _Refusal] = {
 }
 """Error codes of S3 and of compatible servers."""
 
-_NOT_THERE = ("NoSuchKey", "404", "NotFound")
+NOT_THERE = ("NoSuchKey", "NotFound")
+"""Error codes for an object that does not exist. A status 404 alone may be of anything on the way."""
+
+MISSING = 404
+"""HTTP status of an answer about an object that does not exist, and of many others."""
+
+_NO_CODES = ("", "404")  # botocore's, for an answer without an error of S3
 _NO_SUPPORT = ("InvalidArgument", "InvalidRequest", "NotImplemented")
 _CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "SSOTokenLoadError", "ProfileNotFound")
 _RENEWALS = ("CredentialRetrievalError", "TokenRetrievalError", "UnauthorizedSSOTokenError")
@@ -174,7 +188,7 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
             action="Create it, or check its name, the endpoint and the region.",
             **where,
         )
-    if code in _NOT_THERE and doing != "put":
+    if code in NOT_THERE and doing not in ("put", "listed"):
         return NotFound(
             f"There is no blob {name} in {location}.",
             code="blob-not-found",
@@ -200,6 +214,8 @@ def _refusal_of(code: str, status: int, message: str) -> _Refusal:
         return _LOCKED
     if code in _REFUSALS:
         return _REFUSALS[code]
+    if status == MISSING and code in _NO_CODES:
+        return _NOT_OF_S3
     if status == _INSUFFICIENT_STORAGE:
         return _FULL
     if status in (401, 403):
@@ -218,8 +234,9 @@ def _region_of(response: Any) -> str:
 def not_s3(location: S3Location, doing: str, name: str, why: str, client: Any) -> Invalid:
     """The error to raise if the server cannot be S3: a proxy, another web server, an endpoint with a wrong path."""
     endpoint = client.meta.endpoint_url
+    what = f"The blob {name} in {location}" if name else str(location)
     return Invalid(
-        f"The blob {name} in {location} could not be {doing}: the server at {endpoint} does not speak S3: {why}.",
+        f"{what} could not be {doing}: the server at {endpoint} does not speak S3: {why}.",
         code="object-store-settings-invalid",
         action="Check the endpoint (AWS_ENDPOINT_URL), and any proxies before it.",
         blob=name,

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from statecore.errors import Retryable
-from statecore.objectstore.s3_errors import error_in, not_s3, s3_error, status_of
+from statecore.objectstore.s3_errors import MISSING, NOT_THERE, error_in, not_s3, s3_error, status_of
 from statecore.objectstore.s3_location import S3Location, encryption_arguments, make_client
 from statecore.system_errors import system_error
 
@@ -18,7 +18,8 @@ TRIES = 8
 
 _FIRST_PAUSE = 0.05
 _LARGEST_ERROR = 64 << 10  # bytes
-_REFUSED_HEADS = (400, 401, 403)
+_REFUSED_HEADS = (400, 401, 403, MISSING)
+_PIECE = 1 << 20  # bytes that are read at a time of an answer that does not tell its length
 
 
 class S3Requests:
@@ -75,7 +76,7 @@ class S3Requests:
                         if attempt == TRIES - 1:
                             raise refusal
                         continue
-                    while piece := body.read(max(1, response["ContentLength"])):
+                    while piece := body.read(max(1, response.get("ContentLength", _PIECE))):
                         pieces.append(piece)  # botocore compares size and checksum when nothing more comes
                     return b"".join(pieces), str(response["ETag"])
             except FlexibleChecksumError as error:
@@ -113,7 +114,10 @@ class S3Requests:
             ) from error
 
     def _with_code(self, error: Exception, name: str) -> Exception:
-        """The same refusal with an error code: HEAD has no body, so it cannot say why it was refused."""
+        """The same refusal with an error code: HEAD has no body, so it cannot say why it was refused.
+
+        Not even that there is no such object: a gateway without an object store behind it has the same answer.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
         if getattr(error, "operation_name", "") != "HeadObject" or status_of(error) not in _REFUSED_HEADS:
@@ -124,7 +128,8 @@ class S3Requests:
             )
             got["Body"].close()
         except ClientError as with_code:
-            return error if with_code.response["Error"]["Code"] == "NoSuchKey" else with_code
+            is_absent = with_code.response["Error"]["Code"] in NOT_THERE
+            return error if is_absent and status_of(error) != MISSING else with_code
         except BotoCoreError:
             pass
         return error

@@ -30,6 +30,9 @@ class Kind(Enum):
     FLIPPED = auto()
     """One bit in the middle of the body is another."""
 
+    UNMEASURED = auto()
+    """The body comes in chunks, and no header tells its length."""
+
     ANSWERED = auto()
     """The server never hears of it; the proxy answers."""
 
@@ -46,6 +49,7 @@ class Fault:
         status: of the proxy's own answer.
         code: the S3 code in it.
         message: the message in it.
+        body: the answer, in place of one with these.
     """
 
     method: str
@@ -55,6 +59,7 @@ class Fault:
     status: int = 503
     code: str = "SlowDown"
     message: str = "as the test wants it"
+    body: bytes | None = None
 
 
 class FaultyProxy(ThreadingHTTPServer):
@@ -106,7 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._close()
             return
         if fault is not None and kind is Kind.ANSWERED:
-            answer = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>".encode()
+            answer = fault.body
+            if answer is None:
+                answer = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>".encode()
             self._answer(fault.status, [("Content-Type", "application/xml")], answer, len(answer))
             return
         status, headers, answer = self._forward(body)
@@ -118,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind is Kind.TRUNCATED:
             self._answer(status, headers, answer[: len(answer) // 2], len(answer))
             self._close()
+        elif kind is Kind.UNMEASURED:
+            self._answer(status, headers, answer, None)
         else:
             if kind is Kind.FLIPPED:
                 middle = len(answer) // 2
@@ -142,15 +151,17 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes, size: int) -> None:
+    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes, size: int | None) -> None:
+        """Answer; without a size in chunks, and to a HEAD without one."""
         self.send_response_only(status)
         for name, value in headers:
-            self.send_header(name, value)
+            if size is not None or name != "Content-Length":
+                self.send_header(name, value)
         if self.command != "HEAD":
-            self.send_header("Content-Length", str(size))
+            self.send_header(*(("Transfer-Encoding", "chunked") if size is None else ("Content-Length", str(size))))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            self.wfile.write(body if size is not None else b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
 
     def _close(self) -> None:
         self.close_connection = True

@@ -407,6 +407,74 @@ def test_a_refused_head_has_the_code_of_a_get(blobs: S3Blobs, proxy: FaultyProxy
         blobs.head("name")
 
 
+@pytest.mark.parametrize("body", [b"default backend - 404", b"<html>no such page</html>", b""])
+def test_a_404_that_is_no_error_of_s3_does_not_say_that_nothing_is_there(
+    blobs: S3Blobs, proxy: FaultyProxy, body: bytes
+) -> None:
+    """A gateway without a backend sends it, to everything."""
+    pointers = S3Pointers(blobs._location, blobs._client)
+    assert blobs.put_if_absent("name", b"content")
+    version = pointers.swap("head", b"1", None)
+    methods = ("PUT", "GET", "HEAD", "DELETE", "POST")
+    for ask in (
+        lambda: blobs.get("name"),
+        lambda: blobs.get("name", 1, 3),
+        lambda: blobs.head("name"),
+        lambda: list(blobs.list()),
+        lambda: list(blobs.directories("apps")),
+        lambda: blobs.delete("name"),
+        lambda: blobs.delete_all(["name"]),
+        lambda: blobs.put_if_absent("other", b"content"),
+        lambda: pointers.read("head"),
+        lambda: pointers.swap("head", b"2", version),
+    ):
+        proxy.fail(*(Fault(method, Kind.ANSWERED, "", 100, 404, body=body) for method in methods))
+        with raises(Retryable, "object-store-unavailable"):
+            ask()
+    proxy.fail(*(Fault(method, Kind.ANSWERED, "", 1, 404, body=body) for method in ("HEAD", "HEAD")))
+    with raises(Retryable, "object-store-unavailable"):
+        blobs.head("name")
+
+
+def test_a_blob_that_is_not_there_is_not_found_by_what_the_server_says(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    for ask in (lambda: blobs.get("name"), lambda: blobs.get("name", 1, 3), lambda: blobs.head("name")):
+        with raises(NotFound, "blob-not-found"):
+            ask()
+    assert S3Pointers(blobs._location, blobs._client).read("head") is None
+    assert S3Pointers(blobs._location, blobs._client).swap("head", b"1", "another") is None
+    proxy.fail(Fault("GET", Kind.ANSWERED, "list-type", status=404, code="NoSuchKey"))
+    with raises(Invalid, "object-store-refused"):  # no listing of S3 says that
+        list(blobs.list())
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "code"),
+    [
+        (b"<html><body>welcome</body></html>", Invalid, "object-store-settings-invalid"),
+        (b"welcome", Retryable, "object-store-unavailable"),
+        (b"", Invalid, "object-store-settings-invalid"),
+    ],
+)
+def test_a_page_in_place_of_a_listing_is_no_empty_one(
+    blobs: S3Blobs, proxy: FaultyProxy, body: bytes, kind: type[StatecoreError], code: str
+) -> None:
+    for ask in (lambda: list(blobs.list()), lambda: list(blobs.directories("apps"))):
+        proxy.fail(Fault("GET", Kind.ANSWERED, "list-type", status=200, body=body, times=100))
+        with raises(kind, code):
+            ask()
+
+
+def test_a_body_of_unknown_length_is_read_to_its_end(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    blobs.put_if_absent("name", LARGE[: 3 << 20])
+    blobs.put_if_absent("empty", b"")
+    proxy.fail(Fault("GET", Kind.UNMEASURED, times=100), Fault("HEAD", Kind.UNMEASURED, times=100))
+    assert blobs.get("name") == LARGE[: 3 << 20]
+    assert blobs.get("name", 5, 2 << 20) == LARGE[5 : 2 << 20]
+    assert blobs.get("empty") == b""
+    with raises(Invalid, "object-store-settings-invalid", blob="name"):
+        blobs.head("name")
+
+
 @pytest.fixture
 def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A credentials file in place of the environment's keys; it names a key that the server does not know."""
