@@ -17,6 +17,10 @@ from statecore.filesystem import READ_ONLY_ACTION, NotRegularFile
 RUN_AS_APPLICATION = "Run as the user that the application runs as."
 """What to do if this user may not read what the application wrote."""
 
+_ASK_SERVER = (
+    "Check the server of the network file system and the kernel log of this machine (dmesg), then run this again."
+)
+
 REPAIR_DISK = (
     "Check the kernel log (dmesg). Repair the disk or its file system, or name directories on another one, then run "
     "this again."
@@ -45,6 +49,9 @@ class Cause(Enum):
     FAILED = auto()
     """The disk or its file system failed."""
 
+    UNREACHABLE = auto()
+    """The server of a network file system does not answer, or has another file of that name by now."""
+
     OTHER = auto()
     """Anything else: a missing path, a directory in place of a file."""
 
@@ -60,6 +67,13 @@ _REFUSALS = {
     errno.EPERM: Cause.DENIED,
     errno.EIO: Cause.FAILED,
     getattr(errno, "EUCLEAN", errno.EIO): Cause.FAILED,  # of Linux only
+    errno.ESTALE: Cause.UNREACHABLE,
+    errno.ETIMEDOUT: Cause.UNREACHABLE,
+    errno.ENOLCK: Cause.UNREACHABLE,
+    errno.EHOSTDOWN: Cause.UNREACHABLE,
+    errno.EHOSTUNREACH: Cause.UNREACHABLE,
+    errno.ENOTCONN: Cause.UNREACHABLE,  # of FUSE
+    getattr(errno, "EREMOTEIO", errno.ESTALE): Cause.UNREACHABLE,
 }
 _TEXTS = {os.strerror(number): refusal for number, refusal in _REFUSALS.items()}
 
@@ -75,7 +89,7 @@ def cause_of(error: Exception) -> Cause:
 def system_error(
     error: Exception, what: str, *, action: str, room: str = "Free space there, then run this again.", **context: Any
 ) -> StatecoreError:
-    """The library's error for a system error: ``Capacity``, ``Retryable`` if the disk failed, else ``Invalid``."""
+    """The library's error for a system error: ``Capacity``, ``Retryable`` if a disk failed, else ``Invalid``."""
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     sentence = f"{what}: {reason.rstrip('.')}."
     refusal = cause_of(error)
@@ -97,6 +111,8 @@ def system_error(
         )
     if refusal is Cause.FAILED:
         return Retryable(sentence, code="disk-failed", action=REPAIR_DISK, **context)
+    if refusal is Cause.UNREACHABLE:
+        return Retryable(sentence, code="disk-failed", action=_ASK_SERVER, **context)
     if refusal is Cause.READ_ONLY:
         return Invalid(sentence, code="read-only-file-system", action=READ_ONLY_ACTION, **context)
     if isinstance(error, NotRegularFile):

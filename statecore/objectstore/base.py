@@ -126,6 +126,14 @@ class Blobs(ABC):
         for name in names:
             self.delete(name)
 
+    def delete_leftovers(self, before: float, *, apply: bool = True) -> Sequence[int]:  # noqa: ARG002
+        """Delete what killed writers have left that is no blob, and was last written to before a time.
+
+        Returns:
+            The bytes of each; of a store that hides such things, or deletes them by itself, none.
+        """
+        return []
+
     def keeps_versions(self) -> bool:
         """Whether a deleted blob is only hidden, and its bytes stay; false where the store does not tell."""
         return False

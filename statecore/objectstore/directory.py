@@ -4,9 +4,9 @@ A blob is a file below the root, under its name. It is written, or linked, under
 hard-linked to its final name, which either succeeds or finds an existing blob::
 
     <root>/<name>                    the blob
-    <root>/~partial/<random>         in progress (no blob has such a name); leftovers of dead processes may be deleted
+    <root>/~partial/<random>         in progress (no blob has such a name); what killed processes left is deleted
     <root>/~partial/<name's hash>.…  the same of a pointer; who locks the pointer next deletes it
-    <root>/~locks/<name's hash>      held while a pointer is replaced
+    <root>/~locks/<2 hex>            held while a pointer is replaced whose name's hash begins with these
 
 A file on the same file system is not copied, so local runs make no copies. :class:`Sharing` chooses what the file and
 the blob share. Hard links have one owner and one mode, and a write through one name changes both; clones only share
@@ -22,13 +22,13 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum, auto
 from pathlib import Path
 from typing import IO
 
-from statecore.errors import NotFound, Retryable, StatecoreError
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.filesystem import (
     AnyPath,
     NotRegularFile,
@@ -54,8 +54,8 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY, errno.EISDIR, errno.ENAMETOOLONG)
 """Another blob is in the way: its name is the directory of this one, or the other way round."""
 
-_FINAL = (Cause.FULL, Cause.TOO_MANY_FILES, Cause.TOO_LARGE, Cause.READ_ONLY, Cause.DENIED)
-"""Failures that a retry does not fix."""
+_NOT_SUPPORTED = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""The file system has no links or no locks at all."""
 
 
 class Sharing(Enum):
@@ -175,7 +175,8 @@ class DirectoryBlobs(Blobs):
                 return None
             give_to_owner(partial)
             self._sync(partial)
-            os.link(partial, final)
+            if not link(partial, final):
+                raise OSError(errno.ENOTSUP, "it makes no hard links between its directories", str(final))
         except FileExistsError:
             return False
         finally:
@@ -227,6 +228,19 @@ class DirectoryBlobs(Blobs):
             path.unlink()
             sync_file(path.parent)
 
+    def delete_leftovers(self, before: float, *, apply: bool = True) -> Sequence[int]:
+        """See :meth:`Blobs.delete_leftovers`. A writer that stood still so long is refused, and may try again."""
+        found = []
+        with self._translated("deleted", _PARTIAL), suppress(NotADirectoryError):
+            for path in (self._root / _PARTIAL).glob("*"):
+                with suppress(FileNotFoundError):  # its writer has ended
+                    status = path.lstat()
+                    if stat.S_ISREG(status.st_mode) and status.st_mtime < before:
+                        if apply:
+                            path.unlink()
+                        found.append(status.st_size)
+        return found
+
     def local_path(self, name: str) -> Path:
         """See :meth:`Blobs.local_path`; never ``None``."""
         self.head(name)
@@ -249,22 +263,35 @@ class DirectoryBlobs(Blobs):
                 action="Check that this is the right location.",
                 **where,
             )
-        if cause_of(error) is Cause.DENIED:
-            return permission_error(error, failed, self._root, writing=what in ("put", "deleted"), **where)
-        if isinstance(error, NotRegularFile) or error.errno in _CANNOT_BE or cause_of(error) in _FINAL:
-            return system_error(
-                error,
-                failed,
-                action="Give this user permission to read and write there.",
-                room="Free space there, or use a larger disk, then run this again.",
-                **where,
-            )
-        return Retryable(
-            f"{failed}: {error.strerror or error}.",
-            code="disk-failed",
-            action="Check the disk and the kernel log (dmesg), then run this again.",
+        return _refused(error, failed, self._root, writing=what in ("put", "deleted"), **where)
+
+
+def _refused(error: OSError, failed: str, root: Path, *, writing: bool, **where: str) -> StatecoreError:
+    """The error for what the system refuses of a blob or a pointer; what is not known as final may be tried again."""
+    cause = cause_of(error)
+    if cause is Cause.DENIED:
+        return permission_error(error, failed, root, writing=writing, **where)
+    if error.errno in _NOT_SUPPORTED:
+        return Invalid(
+            f"{failed}: the file system cannot do it ({error.strerror}).",
+            code="object-store-unsuitable",
+            action="Use a file system with hard links and locks (flock): local ones have them, and NFS of Linux.",
             **where,
         )
+    if isinstance(error, NotRegularFile) or error.errno in _CANNOT_BE or cause is not Cause.OTHER:
+        return system_error(
+            error,
+            failed,
+            action="Give this user permission to read and write there.",
+            room="Free space there, or use a larger disk, then run this again.",
+            **where,
+        )
+    return Retryable(
+        f"{failed}: {error.strerror or error}.",
+        code="disk-failed",
+        action="Check the disk and the kernel log (dmesg), then run this again.",
+        **where,
+    )
 
 
 def _refuse_unlistable(error: OSError) -> None:
@@ -282,6 +309,8 @@ def _write(content: Content, path: Path) -> None:
 
 
 _LOCKS = "~locks"
+_LOCK_DIGITS = 2  # of the hash of a pointer's name: the file of a lock stays, so pointers share them
+_READS = 3  # of a pointer that another machine replaces meanwhile
 
 
 class DirectoryPointers(Pointers):
@@ -297,7 +326,7 @@ class DirectoryPointers(Pointers):
     def read(self, name: str) -> PointerValue | None:
         path = self._root / checked_name(name)
         try:
-            content = read_regular(path)
+            content = _read_current(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -376,7 +405,7 @@ class DirectoryPointers(Pointers):
     @contextmanager
     def _locked(self, name: str) -> Iterator[Callable[[], bool]]:
         """Lock a pointer; yields whether it is locked still, which it is not once the lock file was deleted."""
-        lock = self._root / _LOCKS / _hashed(name)
+        lock = self._root / _LOCKS / _hashed(name)[:_LOCK_DIGITS]
         with ExitStack() as opened:
             while True:
                 try:
@@ -397,18 +426,19 @@ class DirectoryPointers(Pointers):
             yield lambda: _is_at(lock, file)
 
     def _error(self, doing: str, name: str, error: OSError) -> StatecoreError:
-        failed, where = f"The pointer {name} in {self._root} could not be {doing}", {"pointer": name}
-        if cause_of(error) is Cause.DENIED:
-            return permission_error(
-                error, failed, self._root, writing=doing != "read", directory=str(self._root), **where
-            )
-        return system_error(
-            error,
-            failed,
-            action="Give this user permission to read and write there.",
-            directory=str(self._root),
-            **where,
-        )
+        failed = f"The pointer {name} in {self._root} could not be {doing}"
+        return _refused(error, failed, self._root, writing=doing != "read", pointer=name, directory=str(self._root))
+
+
+def _read_current(path: Path) -> bytes:
+    """The bytes of a file, read again if another machine has replaced it since it was opened."""
+    for _ in range(_READS - 1):
+        try:
+            return read_regular(path)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return read_regular(path)
 
 
 def _hashed(name: str) -> str:

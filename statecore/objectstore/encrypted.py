@@ -72,6 +72,9 @@ class EncryptedBlobs(Blobs):
     def delete_all(self, names: Sequence[str]) -> None:
         self._blobs.delete_all(names)
 
+    def delete_leftovers(self, before: float, *, apply: bool = True) -> Sequence[int]:
+        return self._blobs.delete_leftovers(before, apply=apply)
+
     def keeps_versions(self) -> bool:
         return self._blobs.keeps_versions()
 

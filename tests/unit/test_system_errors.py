@@ -26,6 +26,10 @@ ACTION = "Name another."
         (errno.EACCES, Cause.DENIED, Invalid, "permission-denied", ACTION),
         (errno.EPERM, Cause.DENIED, Invalid, "permission-denied", ACTION),
         (errno.EIO, Cause.FAILED, Retryable, "disk-failed", "dmesg"),
+        (errno.ESTALE, Cause.UNREACHABLE, Retryable, "disk-failed", "server"),
+        (errno.ETIMEDOUT, Cause.UNREACHABLE, Retryable, "disk-failed", "server"),
+        (errno.ENOLCK, Cause.UNREACHABLE, Retryable, "disk-failed", "server"),
+        (errno.EREMOTEIO, Cause.UNREACHABLE, Retryable, "disk-failed", "server"),
         (errno.EISDIR, Cause.OTHER, Invalid, "system-refused", ACTION),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 import socket
@@ -19,6 +20,7 @@ from tests.harness import mounts
 from tests.harness.filesystems import with_clones, without_clones
 from tests.harness.raising import raises
 
+NOW = 1_795_392_000.0
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 
 
@@ -151,6 +153,49 @@ def test_what_the_system_refuses_has_a_kind_and_nothing_is_put(
             blobs.put_if_absent("a/b", b"bytes")
     assert list(blobs.list()) == []
     assert blobs.put_if_absent("a/b", b"bytes") is True
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV])
+def test_a_file_system_without_hard_links_is_unsuitable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with raises(Invalid, "object-store-unsuitable", blob="a/b"):
+        DirectoryBlobs(tmp_path / "blobs").put_if_absent("a/b", b"bytes")
+    assert not list((tmp_path / "blobs/~partial").iterdir())
+
+
+def test_what_killed_puts_have_left_is_deleted_by_its_age(tmp_path: Path) -> None:
+    blobs = DirectoryBlobs(tmp_path)
+    assert blobs.delete_leftovers(NOW) == []
+    blobs.put_if_absent("a/b", b"bytes")
+    for name, size, age in (("old", 7, 20), ("new", 9, 5)):
+        left = tmp_path / "~partial" / name
+        left.write_bytes(b"." * size)
+        os.utime(left, (NOW - age, NOW - age))
+    assert blobs.delete_leftovers(NOW - 10, apply=False) == [7]
+    assert blobs.delete_leftovers(NOW - 10) == [7]
+    assert [path.name for path in (tmp_path / "~partial").iterdir()] == ["new"]
+    assert blobs.get("a/b") == b"bytes"
+
+
+def test_a_put_whose_unfinished_file_is_deleted_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs, fsync = DirectoryBlobs(tmp_path), os.fsync
+
+    def delete(descriptor: int) -> None:
+        fsync(descriptor)
+        DirectoryBlobs(tmp_path).delete_leftovers(math.inf)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", delete)
+        with raises(Retryable, "disk-failed", blob="a/b"):
+            blobs.put_if_absent("a/b", b"bytes")
+    assert blobs.put_if_absent("a/b", b"bytes")
 
 
 @pytest.mark.parametrize(

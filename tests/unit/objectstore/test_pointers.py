@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 
 from statecore.errors import Invalid, Retryable
 from statecore.objectstore import directory
-from statecore.objectstore.directory import DirectoryPointers
+from statecore.objectstore.directory import DirectoryBlobs, DirectoryPointers
 from statecore.objectstore.pointers import Pointers, PointerValue
 from tests.harness.raising import raises
 from tests.harness.syncing import synced_paths
@@ -235,6 +237,71 @@ def test_what_a_killed_swap_has_left_is_deleted_by_the_next_of_that_pointer(
     assert len(list((tmp_path / "~partial").iterdir())) == 1
     assert DirectoryPointers(tmp_path).swap("head", b"third", first)
     assert not list((tmp_path / "~partial").iterdir())
+
+
+def test_pointers_share_a_bounded_number_of_lock_files(tmp_path: Path) -> None:
+    pointers = DirectoryPointers(tmp_path)
+    for number in range(300):
+        assert pointers.swap(f"jobs/{number}", b"1", None)
+    assert len(list((tmp_path / "~locks").iterdir())) <= 256
+
+
+def test_what_a_killed_swap_has_left_is_deleted_by_its_age_beside_a_swap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, replace, deleted = swapped(tmp_path), Path.replace, list[int]()
+
+    def delete_before(path: Path, target: Path) -> Path:
+        if not deleted:
+            deleted.extend(DirectoryBlobs(tmp_path).delete_leftovers(math.inf))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", delete_before)
+    assert DirectoryPointers(tmp_path).swap("head", b"second", first)
+    assert deleted == [6]
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.ETIMEDOUT, errno.ENOLCK, errno.EREMOTEIO, errno.EIO])
+def test_a_server_of_files_that_does_not_answer_is_worth_another_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    first = swapped(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for name, call in (
+        ("directory.read_regular", lambda: DirectoryPointers(tmp_path).read("head")),
+        ("directory.fcntl.flock", lambda: DirectoryPointers(tmp_path).swap("head", b"second", first)),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"statecore.objectstore.{name}", refuse)
+            with raises(Retryable, "disk-failed", pointer="head"):
+                call()
+
+
+def test_a_pointer_that_another_machine_replaces_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, read, failed = swapped(tmp_path), directory.read_regular, list[Path]()
+
+    def stale_once(path: Path) -> bytes:
+        if not failed:
+            failed.append(path)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return read(path)
+
+    monkeypatch.setattr(directory, "read_regular", stale_once)
+    assert DirectoryPointers(tmp_path).read("head") == (b"new", version)
+
+
+def test_a_file_system_without_locks_is_unsuitable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with raises(Invalid, "object-store-unsuitable", pointer="head"):
+        swapped(tmp_path)
 
 
 def delete_locks(root: Path) -> None:
