@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 
 _SHORTEST_ID = 12
+_NAMES = 3  # of foreign blobs that are printed
 
 _BETWEEN = 2
 """Spaces between two columns."""
@@ -36,6 +37,12 @@ def label_of(error: StatecoreError) -> str:
 def exit_code(errors: Iterable[StatecoreError]) -> int:
     """The exit code of the worst error, damage first; 0 without errors."""
     return worst_of(error.exit_code for error in errors)
+
+
+def left_alone(names: Sequence[str]) -> list[str]:
+    """The line about names that this release does not make, if there are any."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return [f"  not made by this release, left alone: {', '.join(names[:_NAMES])}{more}"] if names else []
 
 
 def application_document(view: ApplicationView) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def sweep_stagings(repository: ApplicationRepository, now: float) -> None:
     newest: dict[str, float] = {}
     names: dict[str, list[str]] = {}
     with suppress(StatecoreError):
-        for blob in repository.blobs.list(repository.names.stagings):
+        for blob in repository.names.listed(repository.blobs, "staging"):
             plan = blob.name.removeprefix(repository.names.stagings).split("/")[0]
             newest[plan] = max(newest.get(plan, 0.0), blob.modified)
             names.setdefault(plan, []).append(blob.name)
@@ -198,7 +198,7 @@ def sweep_stagings(repository: ApplicationRepository, now: float) -> None:
 def sweep_requests(repository: ApplicationRepository, now: float) -> None:
     """Delete files of requests that were not retried for a week, as far as possible."""
     with suppress(StatecoreError):
-        for blob in list(repository.blobs.list(repository.names.requests)):
+        for blob in list(repository.names.listed(repository.blobs, "jobs")):
             if now - blob.modified > _KEPT_REQUESTS_SECONDS:
                 with suppress(NotFound):
                     repository.blobs.delete(blob.name)

@@ -107,7 +107,10 @@ class Blobs(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[Blob]:
-        """All blobs whose name begins with ``prefix``, in byte order of their names."""
+        """All blobs whose name begins with ``prefix``, in byte order of their names.
+
+        What others have put may be among them, under names that no blob may have.
+        """
 
     def directories(self, above: str) -> Iterator[str]:
         """The distinct next parts of names that begin with ``above/`` and continue after that part, in no order."""
@@ -151,8 +154,13 @@ class Blobs(ABC):
         return sha256
 
 
+def is_name(name: str) -> bool:
+    """Whether a blob may have this name."""
+    return isinstance(name, str) and all(map(_PART.fullmatch, name.split("/")))
+
+
 def checked_name(name: str) -> str:
-    if not isinstance(name, str) or not all(map(_PART.fullmatch, name.split("/"))):
+    if not is_name(name):
         raise Invalid(
             f"{name!a} is not a valid blob name.",
             code="blob-name-invalid",

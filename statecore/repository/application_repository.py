@@ -153,7 +153,7 @@ class ApplicationRepository:
         lost = self.pointers.read(self.names.head) is None
         if lost and self.has_lost_head():
             return self.lost_head_error()
-        manifests = next(iter(self.blobs.list(self.names.manifests)), None) is not None
+        manifests = next(self.names.listed(self.blobs, "manifests"), None) is not None
         is_unnamed = manifests and lost
         action = (
             "Its head is missing although there is a manifest. Rebuild it; without --apply the command only shows the "
@@ -241,9 +241,9 @@ class ApplicationRepository:
 
     def has_lost_head(self) -> bool:
         """Whether a missing head must have existed: a later manifest or any list of garbage proves it."""
-        if next(iter(self.blobs.list(self.names.garbage_lists)), None) is not None:
+        if next(self.names.listed(self.blobs, "garbage"), None) is not None:
             return True
-        for blob in self.blobs.list(self.names.manifests):
+        for blob in self.names.listed(self.blobs, "manifests"):
             try:
                 manifest = MANIFEST.decode(self.blobs.get(blob.name))
             except (Invalid, NotFound):  # damaged, of another release, or deleted

@@ -8,14 +8,36 @@ they were put (:mod:`statecore.repository.maintenance.garbage`): a name that was
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 from statecore.errors import Invalid
+from statecore.objectstore.base import Blob, Blobs, is_name
 
 APPLICATIONS = "apps"
 
 NEWEST = "newest"  # Stands for the newest snapshot where a snapshot id is expected; no id equals it
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+_HASH = "[0-9a-f]{64}"
+_FORMS = {
+    "HEAD": "",
+    "verified": "",
+    "retention": "",
+    "diverged": "",
+    "garbage": rf"/\d{{6,}}-\d{{12,}}-{_HASH}",
+    "manifests": r"/[^/]+\.json",
+    "contents": rf"/{_HASH}\.json",
+    "files": rf"/([0-9a-f]{{2}})/(?=\1){_HASH}\.\d+",
+    "packs": rf"/{_HASH}\.\d+",
+    "task-manifests": rf"/{_HASH}\.\d+",
+    "jobs": r"/[^/]+\.(plan|attempt|report|damaged|in-progress)",
+    "staging": r"/[^/]+/.+",
+}
+"""What follows each kind in the names of its blobs; names of any other form are not of this release."""
+
+_KINDS = {kind: re.compile(form, re.ASCII) for kind, form in _FORMS.items()}
 
 
 def _itself(sha256: str) -> str:
@@ -52,8 +74,19 @@ class Layout:
         return f"{self._root}/"
 
     def kind_of(self, name: str) -> str:
-        """The first directory in the name of a blob of the application: ``files``, ``packs``, ``manifests``, …"""
-        return name.removeprefix(self.root).partition("/")[0]
+        """The kind of a blob of the application, the first part of its name: ``files``, ``packs``, ``manifests``, …
+
+        Empty if this release makes no such name: whoever put it, it is left alone.
+        """
+        rest = name.removeprefix(self.root)
+        kind = rest.partition("/")[0]
+        form = _KINDS.get(kind)
+        is_own = form is not None and form.fullmatch(rest, len(kind)) and is_name(name)
+        return kind if is_own else ""
+
+    def listed(self, blobs: Blobs, kind: str) -> Iterator[Blob]:
+        """The blobs of one kind, in the order of their names."""
+        return (blob for blob in blobs.list(f"{self.root}{kind}/") if self.kind_of(blob.name) == kind)
 
     @property
     def head(self) -> str:
@@ -140,6 +173,11 @@ class Layout:
     def staging(self, plan_id: str) -> str:
         """Prefix of a plan's staging blobs, without the last ``/``."""
         return f"{self.stagings}{plan_id}"
+
+
+def printable(name: str) -> str:
+    """A name as it can be printed: that of a file may have bytes that are no text."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def collection_of(name: str) -> int | None:

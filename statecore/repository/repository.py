@@ -243,7 +243,7 @@ def _refuse_unreadable(object_store: ObjectStore) -> None:
     for name in sorted(object_store.blobs.directories(APPLICATIONS)):
         with suppress(Invalid):
             names = Layout(name)
-            there = [object_store.pointers.read(names.head), next(iter(object_store.blobs.list(names.manifests)), None)]
+            there = [object_store.pointers.read(names.head), next(names.listed(object_store.blobs, "manifests"), None)]
             if any(one is not None for one in there):
                 raise Corrupted(
                     f"{object_store.url} has no repository descriptor ({DESCRIPTOR_NAME}), but files of {name}, of "
@@ -335,7 +335,7 @@ def recorded_ids(blobs: Blobs, pointers: Pointers) -> Iterator[RecordedId]:
         found = pointers.read(names.head)
         yield from _recorded(HEAD, names.head, None if found is None else found.content)
     for names in applications:
-        for blob in blobs.list(names.manifests):
+        for blob in names.listed(blobs, "manifests"):
             with suppress(NotFound):  # deleted since
                 yield from _recorded(MANIFEST, blob.name, blobs.get(blob.name))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output
 from statecore.cli.repo.options import add_repository
+from statecore.cli.repository_tables import left_alone
 from statecore.words import format_bytes, number_of
 
 if TYPE_CHECKING:
@@ -124,4 +125,4 @@ def _lines(one: CopiedApplication) -> list[str]:
             f"  the source has deleted {number_of(one.listed.blobs, 'blob')}, {format_bytes(one.listed.bytes)} of what "
             "the replica has; repo prune deletes them there"
         )
-    return lines
+    return lines + left_alone(one.unknown)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output
 from statecore.cli.repo.forget import duration
 from statecore.cli.repo.options import add_repository
+from statecore.cli.repository_tables import left_alone
 from statecore.spec.units import format_duration
 from statecore.words import format_bytes, number_of
 
@@ -151,9 +152,7 @@ def _lines(report: CollectionReport, min_age_ms: int, freed: float | None, repac
     if repacked is not None and repacked.damaged:
         lines.append(f"  ! damaged, and not rewritten (statecore repo verify): {', '.join(repacked.damaged[:3])}")
     lines += [f"  ! {warning}" for warning in (() if repacked is None else repacked.warnings)]
-    if report.unknown:
-        more = f" and {len(report.unknown) - 3} more" if len(report.unknown) > 3 else ""
-        lines.append(f"  not made by this release, left alone: {', '.join(report.unknown[:3])}{more}")
+    lines += left_alone(report.unknown)
     return lines if done else [*lines, "  nothing was changed; --apply deletes and lists"]
 
 

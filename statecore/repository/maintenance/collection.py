@@ -33,9 +33,9 @@ from statecore.objectstore.base import Blob
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head
+from statecore.repository.layout import printable
 from statecore.repository.maintenance.found_manifests import readable_manifest
 from statecore.repository.maintenance.garbage import (
-    KNOWN_KINDS,
     OF_JOBS,
     GarbageRule,
     ListedGarbage,
@@ -225,8 +225,12 @@ class Collector:
         while together := list(islice(garbage, _DELETED_TOGETHER)):
             if apply:
                 self._refuse_another_epoch(listed)
-            # Nothing is reachable; it is compared only to be sure.
-            dead = [(name, size) for name, size in together if name not in reachable and name not in used]
+            # Nothing is reachable, and all names are of this library; it is compared only to be sure.
+            dead = [
+                (name, size)
+                for name, size in together
+                if self._app_repository.names.kind_of(name) and name not in reachable and name not in used
+            ]
             self._delete([name for name, _ in dead], apply=apply)
             for _, size in dead:
                 deleted.add(size)
@@ -300,10 +304,10 @@ class Collector:
             kind = names.kind_of(blob.name)
             if blob.name in reachable or blob.name in names.records:
                 report.needed.add(blob.size)
+            elif not kind:
+                report.unknown.append(printable(blob.name))
             elif kind == "garbage" or blob.name in known:
                 continue
-            elif kind not in KNOWN_KINDS:
-                report.unknown.append(blob.name)
             elif (kind in OF_JOBS or not report.is_replica) and rule.is_garbage(blob, kind):
                 report.listed.add(blob.size)
                 yield blob

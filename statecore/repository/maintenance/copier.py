@@ -41,12 +41,11 @@ from statecore.repository.blob_verification import parallel_map
 from statecore.repository.descriptor import RepositoryDescriptor, Role
 from statecore.repository.head import Head, decoded_head
 from statecore.repository.incoming_file import file_errors
-from statecore.repository.layout import hash_of
+from statecore.repository.layout import hash_of, printable
 from statecore.repository.maintenance.collection import Amount
 from statecore.repository.maintenance.descriptor_change import change_descriptor
 from statecore.repository.maintenance.divergence_record import is_diverged, record_diverged
 from statecore.repository.maintenance.garbage import (
-    KNOWN_KINDS,
     GarbageRule,
     NameSet,
     reachable_names,
@@ -90,6 +89,7 @@ class CopiedApplication:
         default_factory=Amount
     )  # what the source has deleted, and repo prune will delete from the replica
     left_out: tuple[str, ...] = ()  # blobs that are damaged in the source, and that older snapshots need
+    unknown: tuple[str, ...] = ()  # names in the replica that this release does not make; left alone
     error: StatecoreError | None = None  # the first one
 
 
@@ -200,6 +200,7 @@ class Copier:
             _amount(copied),
             listed,
             tuple(sorted(left_out)),
+            tuple(printable(name) for name in there if not self._names.kind_of(name)),
             next(iter(left_out.values()), None),
         )
 
@@ -386,8 +387,7 @@ class Copier:
         return _amount([blob.size for blob in garbage])
 
     def _is_garbage(self, rule: GarbageRule, blob: Blob) -> bool:
-        kind = self._names.kind_of(blob.name)
-        return kind in KNOWN_KINDS and rule.is_garbage(blob, kind)
+        return rule.is_garbage(blob, self._names.kind_of(blob.name))
 
     def _deleted_in_source(self, head: Head, garbage: Sequence[Blob], directory: Path) -> list[Blob]:
         """Which of these the source has deleted; of a replica its primary, as the lists of the replica say.

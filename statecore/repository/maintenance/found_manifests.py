@@ -9,8 +9,12 @@ from typing import Any, NamedTuple
 from statecore.documents import DocumentType, parse_json
 from statecore.errors import Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.layout import printable
 from statecore.repository.manifest import MANIFEST, Manifest
 from statecore.repository.snapshot_verification import CONCURRENT_REQUESTS
+
+FOREIGN = "blob-name-invalid"
+"""Code of what lies among the manifests under another name than theirs."""
 
 
 class ExcludedSnapshot(NamedTuple):
@@ -39,9 +43,15 @@ def find_manifests(
     app_repository: ApplicationRepository,
 ) -> tuple[dict[str, FoundManifest], list[ExcludedSnapshot], list[str]]:
     """Readable manifests of this application by snapshot, newest first; the others; ids of other repositories found."""
-    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests)]
+    layout = app_repository.names
+    listed = [blob.name for blob in app_repository.blobs.list(layout.manifests)]
+    names = [name for name in listed if layout.kind_of(name) == "manifests"]
+    left_out = [
+        ExcludedSnapshot(printable(name.removeprefix(layout.manifests)), "its name is that of no manifest", FOREIGN)
+        for name in listed
+        if layout.kind_of(name) != "manifests"
+    ]
     found: list[FoundManifest] = []
-    left_out: list[ExcludedSnapshot] = []
     others: set[str] = set()
     with ThreadPoolExecutor(CONCURRENT_REQUESTS, "statecore-verify") as pool:
         for name, content in zip(names, pool.map(lambda name: _content(app_repository, name), names), strict=True):

@@ -60,7 +60,7 @@ class NameSet:
 
 def hash64(name: str) -> int:
     """A hash of a blob's name."""
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest())
+    return int.from_bytes(blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest())
 
 
 def reachable_names(
@@ -95,8 +95,6 @@ def names_of_snapshot(app_repository: ApplicationRepository, manifest: Manifest,
 
 _NAMED_BY_CONTENT = ("files", "packs", "task-manifests")
 OF_JOBS = ("jobs", "staging")
-KNOWN_KINDS = ("HEAD", "garbage", "manifests", "contents", *_NAMED_BY_CONTENT, *OF_JOBS)
-"""The kinds of blobs that this release makes."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class GarbageRule:
     unused_ms: int
 
     def is_garbage(self, blob: Blob, kind: str) -> bool:
-        """Whether no later head can reach a blob that this one does not; ``kind`` is one of :data:`KNOWN_KINDS`."""
+        """Whether no later head can reach a blob that this one does not; ``kind`` is as ``Layout.kind_of`` gives it."""
         if kind in _NAMED_BY_CONTENT:
             return is_collected(blob.name, self.head.collection)
         if kind == "manifests":
@@ -129,7 +127,8 @@ class GarbageRule:
 def unnamed_manifests(app_repository: ApplicationRepository, head: Head) -> dict[str, tuple[int, int]]:
     """Epoch and generation of the readable manifests of an application that a head does not name, by blob."""
     named = {app_repository.names.manifest(entry.snapshot) for entry in head.snapshots}
-    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests) if blob.name not in named]
+    listed = app_repository.names.listed(app_repository.blobs, "manifests")
+    names = [blob.name for blob in listed if blob.name not in named]
 
     found = parallel_map(lambda name: readable_manifest(app_repository, name), names)
     return {name: one.order for name, one in zip(names, found, strict=True) if one is not None}
@@ -203,7 +202,7 @@ class ListedGarbage(NamedTuple):
 def read_lists(app_repository: ApplicationRepository, directory: Path) -> list[ListedGarbage]:
     """The lists of an application, the oldest first. Raises ``Corrupted`` if one is damaged."""
     found = []
-    for number, blob in enumerate(app_repository.blobs.list(app_repository.names.garbage_lists)):
+    for number, blob in enumerate(app_repository.names.listed(app_repository.blobs, "garbage")):
         with suppress(NotFound):  # another collection has deleted what it names, and then the list
             found.append(_read_list(app_repository, blob, directory / str(number)))
     return found
@@ -212,8 +211,9 @@ def read_lists(app_repository: ApplicationRepository, directory: Path) -> list[L
 def list_orders(app_repository: ApplicationRepository) -> list[tuple[int, int]]:
     """Epoch and generation of the head that each list of an application was made for, as its name has them."""
     prefix = app_repository.names.garbage_lists
-    names = (blob.name.removeprefix(prefix).split("-") for blob in app_repository.blobs.list(prefix))
-    return [(int(one[0]), int(one[1])) for one in names if len(one) > 2 and one[0].isdecimal() and one[1].isdecimal()]
+    listed = app_repository.names.listed(app_repository.blobs, "garbage")
+    names = (blob.name.removeprefix(prefix).split("-") for blob in listed)
+    return [(int(epoch), int(generation)) for epoch, generation, _ in names]
 
 
 def garbage_headers(app_repository: ApplicationRepository) -> list[GarbageList]:

@@ -111,7 +111,8 @@ def _followed(
 def _later_links(app_repository: ApplicationRepository, snapshot: str) -> Mapping[str, _Link]:
     """The links of all manifests that were made after one, by their ids, which begin with the time; many at once."""
     prefix, name = app_repository.names.manifests, app_repository.names.manifest(snapshot)
-    blobs: list[Blob] = [blob for blob in app_repository.blobs.list(prefix) if blob.name > name]
+    listed = app_repository.names.listed(app_repository.blobs, "manifests")
+    blobs: list[Blob] = [blob for blob in listed if blob.name > name]
     links = parallel_map(lambda blob: _link(app_repository, blob.name), blobs)
     found = zip(blobs, links, strict=True)
     return {blob.name.removeprefix(prefix).removesuffix(".json"): link for blob, link in found if link is not None}

@@ -41,6 +41,7 @@ from statecore.repository.head import HEAD, Head, ReadHead, Retention, decoded_h
 from statecore.repository.layout import collection_of
 from statecore.repository.maintenance.damaged_head import salvaged_numbers, salvaged_pins, salvaged_retention
 from statecore.repository.maintenance.found_manifests import (
+    FOREIGN,
     ExcludedSnapshot,
     FoundManifest,
     find_manifests,
@@ -269,7 +270,7 @@ def _plan_of_manifests(
         left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in gone]
     if not manifests and foreign_ids:
         raise _foreign_manifests(app_repository, foreign_ids)
-    if not manifests and not left_out and expected is None:
+    if not manifests and all(one.code == FOREIGN for one in left_out) and expected is None:
         there = [name for name in app_repository.applications() if name != app_repository.application_id]
         others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."
         raise NotFound(

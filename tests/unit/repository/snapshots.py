@@ -42,6 +42,28 @@ APPLICATION = "orders"
 KIND = StoreKind.KEY_VALUE
 STORES = ("left", "right")
 NOW = 1_795_392_000.0
+FOREIGN = [
+    f"apps/{APPLICATION}/{rest}"
+    for rest in (
+        "",  # folders, as consoles of S3 make them
+        "contents/",
+        "garbage/",
+        "manifests/",
+        "contents/README.md",
+        "contents/my notes.txt",
+        "files/ab/without-number",
+        "files/copy-of-the-release.1",
+        "garbage/list~",
+        "jobs/README.md",
+        "jobs/request.plan~",
+        "manifests/20261123T010203Z-5f3a9c21.json~",
+        "manifests/\udcff.json",  # a file's name that is no UTF-8
+        "notes/of-mine",
+        "packs/none.json",
+    )
+]
+"""Names that somebody else has put among those of the application."""
+
 Ends = Mapping[str, Mapping[str, int]]
 """The end of each store, by task and store."""
 Spans = Mapping[str, Mapping[str, Sequence[tuple[int, int]]]]

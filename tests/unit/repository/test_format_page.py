@@ -158,6 +158,7 @@ def test_the_names_are_those_of_the_page() -> None:
         "requests",
         "in_progress_markers",
         "garbage_lists",
+        "listed",
     }  # prefixes of names that are there
     assert len(public - others) == len(made) - 2, "a name that the page does not have"
     assert f"{SMALL >> 20} MiB that were put together, up to {PACK_BYTES >> 20} MiB" in PAGE

@@ -13,6 +13,7 @@ from statecore.formats.topic_partition import is_topic_name
 from statecore.objectstore.base import checked_name
 from statecore.repository.layout import Layout, collection_of, hash_of, is_collected
 from tests.harness.raising import raises
+from tests.unit.repository.snapshots import APPLICATION, FOREIGN
 
 LEGAL = "abcXYZ019._-"
 DIGEST = "0123456789abcdef" * 4
@@ -32,6 +33,16 @@ def names(layout: Layout) -> list[str]:
         layout.garbage_list(1, 1 << 40, DIGEST),
         layout.staging("plan-1"),
     ]
+
+
+def test_every_name_of_this_release_has_a_kind_and_no_other_name_has() -> None:
+    layout = Layout(APPLICATION, 3)
+    own = [*names(layout), *layout.records, layout.in_progress_marker, layout.garbage_list(1 << 30, 1 << 60, DIGEST)]
+    assert [layout.kind_of(f"{name}/result" if "/staging/" in name else name) for name in own] == [
+        name.split("/")[2] for name in own
+    ]
+    assert [layout.kind_of(name) for name in FOREIGN] == [""] * len(FOREIGN)
+    assert layout.kind_of("apps/another/HEAD") == ""
 
 
 @settings(deadline=None)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from statecore.documents import encode_json, parse_json
-from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.objectstore.directory import DirectoryPointers
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
@@ -226,14 +226,18 @@ def test_what_is_no_directory_of_its_own_is_refused(path: str) -> None:
         create_repository(f"file://{path}")
 
 
+@pytest.mark.parametrize(
+    ("number", "kind", "code"),
+    [(errno.ENOTSUP, Invalid, "object-store-unsuitable"), (errno.ENOLCK, Retryable, "disk-failed")],
+)
 def test_a_file_system_without_locks_is_refused_before_anything_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StatecoreError], code: str
 ) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with raises(Invalid, "system-refused"):
+    with raises(kind, code):
         create_repository(url(tmp_path / "r"))
     assert not (tmp_path / "r" / DESCRIPTOR_NAME).exists()
 
@@ -288,6 +292,26 @@ def test_a_head_alone_carries_the_id(orders: Publishing, root: Path) -> None:
     for manifest in (root / "apps").rglob("*.json"):
         manifest.unlink()
     assert create_repository(root.as_uri()).repository.descriptor.id == before
+
+
+def test_foreign_names_among_the_manifests_carry_no_id_and_are_left_alone(orders: Publishing, root: Path) -> None:
+    before = orders.app_repository.repository.descriptor.id
+    manifests = root / orders.app_repository.names.manifests
+    foreign = [manifests / name for name in ("my notes.txt", "README.md")]
+    for path in foreign:
+        path.write_text("mine")
+    (root / DESCRIPTOR_NAME).unlink()
+    (root / orders.app_repository.names.head).unlink()
+    assert create_repository(root.as_uri()).repository.descriptor.id == before
+    assert all(path.exists() for path in foreign)
+
+
+def test_a_place_that_has_nothing_but_foreign_names_is_one_for_a_new_repository(tmp_path: Path) -> None:
+    foreign = tmp_path / "apps/orders/manifests/my notes.txt"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("mine")
+    assert create_repository(tmp_path.as_uri()).is_new
+    assert foreign.exists()
 
 
 def test_manifests_alone_carry_the_id_and_damaged_ones_carry_none(orders: Publishing, root: Path) -> None:

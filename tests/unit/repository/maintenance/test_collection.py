@@ -12,14 +12,16 @@ import pytest
 
 from statecore.errors import Capacity, Corrupted, Retryable
 from statecore.faults import COLLECTION_POINTS, FaultInjected, InjectedFault
+from statecore.objectstore.base import Blob
 from statecore.repository.head import Retention
-from statecore.repository.layout import collection_of
+from statecore.repository.layout import collection_of, printable
 from statecore.repository.maintenance.collection import CollectionReport, Collector
 from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.garbage import write_list
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST
 from tests.harness.raising import raises
-from tests.unit.repository.snapshots import APPLICATION, BOTH, Clock, Snapshots
+from tests.unit.repository.snapshots import APPLICATION, BOTH, FOREIGN, Clock, Snapshots
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -222,13 +224,41 @@ def test_a_head_that_is_made_anew_names_nothing_that_is_being_deleted(orders: Sn
 
 def test_what_this_release_does_not_make_is_left_alone(orders: Snapshots, clock: Clock) -> None:
     orders.publish("first", BOTH, drops_other_tasks=True)
-    others = [f"apps/{APPLICATION}/notes/of-mine", f"apps/{APPLICATION}/files/ab/without-number"]
-    for name in others:
+    for name in FOREIGN:
         orders.storage.put(name, b"mine")
+    clock.now += 8 * DAY
     for _ in range(4):
         done = collect(orders, clock)
-    assert done.unknown == others[:1]
-    assert set(others) <= orders.storage.blobs.keys()
+    assert done.unknown == [printable(name) for name in sorted(FOREIGN)]
+    assert set(FOREIGN) <= orders.storage.blobs.keys()
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_a_list_names_and_this_release_does_not_make_stays(
+    orders: Snapshots, clock: Clock, *, is_gone: bool
+) -> None:
+    """A list of an earlier build may name what somebody had put there."""
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    app_repository, name = orders.app_repository, f"apps/{APPLICATION}/contents/my notes.txt"
+    uploaded = app_repository.names.pack("ab" * 32)
+    for one in (name, uploaded):
+        orders.storage.put(one, b"mine")
+    blobs = [Blob(one, 4, clock.now) for one in (name, uploaded)]
+    listed, path = write_list(app_repository, app_repository.head(), blobs, orders.directory)
+    app_repository.blobs.put_if_absent(listed, path)
+    if is_gone:
+        orders.storage.delete(name)
+    done = collect(orders, clock)
+    assert (done.deleted.blobs, done.unknown) == (1, [] if is_gone else [name])
+    assert ({name, uploaded, listed} & orders.storage.blobs.keys()) == (set() if is_gone else {name})
+
+
+@pytest.mark.parametrize("name", [name for name in FOREIGN if "/garbage/" in name or "/manifests/" in name])
+def test_a_foreign_name_is_no_evidence_of_a_head_that_was_lost(orders: Snapshots, name: str) -> None:
+    orders.storage.put(name, b"mine")
+    assert orders.app_repository.is_unpublished()
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.fetched()
 
 
 def test_files_of_jobs_go_when_no_retry_uses_them_any_more(orders: Snapshots, clock: Clock) -> None:

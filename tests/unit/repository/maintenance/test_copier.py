@@ -17,6 +17,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import save_digest
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME, Role
 from statecore.repository.head import HEAD, Retention
+from statecore.repository.layout import printable
 from statecore.repository.maintenance import copier
 from statecore.repository.maintenance.collection import CollectionReport, Collector
 from statecore.repository.maintenance.copier import CopiedApplication, Copier, CopyOutcome
@@ -28,7 +29,7 @@ from statecore.repository.maintenance.pins import pin, unpin
 from statecore.repository.maintenance.promotion import promoted
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
-from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Clock, Snapshots, publication, repository
+from tests.unit.repository.snapshots import APPLICATION, BOTH, FOREIGN, NOW, Clock, Snapshots, publication, repository
 
 DAY = 24 * 3600.0
 LAST = Retention(last=1, hourly=0, daily=0, weekly=0)
@@ -467,6 +468,19 @@ def test_what_the_source_has_deleted_is_listed_by_a_copy_and_deleted_a_day_later
     assert number == orders.app_repository.head().collection
     assert blobs_of(replica) <= blobs_of(orders)
     replica.fetched()
+
+
+def test_foreign_names_in_a_replica_are_left_alone_and_named(
+    orders: Snapshots, replica: Snapshots, clock: Clock, collected: set[str]
+) -> None:
+    for name in FOREIGN:
+        replica.storage.put(name, b"mine")
+        orders.storage.put(name, b"mine")
+    done = copy(orders, replica)
+    assert (done.outcome, done.listed.blobs) == (CopyOutcome.COPIED, len(collected))
+    assert done.unknown == tuple(printable(name) for name in sorted(FOREIGN))
+    assert collect(replica, clock).deleted.blobs == len(collected)
+    assert set(FOREIGN) <= replica.storage.blobs.keys()
 
 
 def test_a_replica_of_a_replica_is_rid_of_what_the_primary_has_deleted(

@@ -326,7 +326,32 @@ def test_a_manifest_of_another_place_or_name_is_left_out(lost: Lost, tmp_path: P
     said = codes(plan)
     assert (said[theirs], said[copy]) == ("manifest-foreign", "copy")
     assert mine in reasons(plan)[copy]
-    assert "not JSON" in reasons(plan)["notes.txt"]
+    assert said["notes.txt"] == "blob-name-invalid"
+
+
+def test_what_is_no_manifest_is_named_and_left_alone(lost: Lost) -> None:
+    (mine,) = lost.publish(10)
+    foreign = ["my notes.txt", f"{mine}.json~"]
+    for name in foreign:
+        (lost.root / lost.app_repository.names.manifests / name).write_text("mine")
+    lists = lost.root / lost.app_repository.names.garbage_lists
+    lists.mkdir()
+    (lists / "list~").write_text("mine")
+    assert codes(plan_repair(lost.app_repository)).keys() == set(foreign)
+    lost.head_file.unlink()
+    plan = lost.repaired()
+    assert names(plan.head) == [mine]
+    assert codes(plan) == dict.fromkeys(foreign, "blob-name-invalid")
+
+
+def test_an_application_that_has_nothing_but_foreign_names_does_not_exist(tmp_path: Path) -> None:
+    lost = Lost(tmp_path)
+    lost.publish(10)
+    lost.head_file.unlink()
+    for path in (lost.root / lost.app_repository.names.manifests).iterdir():
+        path.rename(f"{path}~")
+    with raises(NotFound, "application-not-found"):
+        plan_repair(lost.app_repository)
 
 
 def test_a_lost_head_refuses_publications(lost: Lost) -> None:
