@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
+from statecore.errors import Capacity
 from statecore.filesystem import FileState, sync_file
 from statecore.system_errors import system_error
 
@@ -95,6 +97,21 @@ class IncomingFile:
         if self._opened is not None:
             self._opened.close()
             self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_directory(prefix: str) -> Iterator[Path]:
+    """A temporary directory; ``Capacity`` if there is no room for one, as on a full or a read-only disk."""
+    try:
+        made = TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise Capacity(
+            f"No temporary directory could be made: {error.strerror or error}.",
+            code="no-space",
+            action="Free space, or let TMPDIR name a directory with room, as /dev/shm, then run this again.",
+        ) from error
+    with made as directory:
+        yield Path(directory)
 
 
 @contextmanager

@@ -142,6 +142,9 @@ def _lines(report: CollectionReport, min_age_ms: int, freed: float | None, repac
         f"  listed before, and not old enough: {_amount(report.waiting)}",
         f"  {'for a copy to list' if report.is_replica else 'of jobs that may still publish'}: {_amount(report.young)}",
     ]
+    if report.leftovers.blobs:
+        left = f"{number_of(report.leftovers.blobs, 'unfinished file')}, {format_bytes(report.leftovers.bytes)}"
+        lines.append(f"  {'deleted' if done else 'would delete'}, of killed writers of any application: {left}")
     if report.keeps_versions:
         lines.append(f"  {VERSIONS_STAY}")
     if repacked is not None and repacked.packs:

@@ -19,7 +19,6 @@ In a replica only the deletion is done: its number is that of the primary, and c
 
 from __future__ import annotations
 
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -33,6 +32,7 @@ from statecore.objectstore.base import Blob
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head
+from statecore.repository.incoming_file import scratch_directory
 from statecore.repository.layout import printable
 from statecore.repository.maintenance.found_manifests import readable_manifest
 from statecore.repository.maintenance.garbage import (
@@ -85,6 +85,7 @@ class CollectionReport:
     young: Amount = field(default_factory=Amount)  # not reached, and too young to be garbage
     needed: Amount = field(default_factory=Amount)  # what the head reaches, and the head
     unknown: list[str] = field(default_factory=list)  # names that this release does not make; left alone
+    leftovers: Amount = field(default_factory=Amount)  # of killed writers, in the whole repository: deleted now
     collection: int = 0  # the head's collection number
     is_replica: bool = False  # of which copies list the garbage
     lists: list[str] = field(default_factory=list)  # of a plan, the names of the lists whose blobs would be deleted
@@ -118,14 +119,14 @@ class Collector:
         return self._collect(apply=True)
 
     def _collect(self, *, apply: bool) -> CollectionReport:
-        freed = Amount()
+        freed, leftovers = Amount(), Amount()
         try:
-            report = self._collected(apply=apply)
+            report = self._collected(leftovers, apply=apply)
         except Capacity:
             freed = self._freed() if apply else freed
             if not freed.blobs:
                 raise
-            report = self._collected(apply=apply)
+            report = self._collected(leftovers, apply=apply)
         report.deleted.blobs += freed.blobs
         report.deleted.bytes += freed.bytes
         return report
@@ -134,8 +135,8 @@ class Collector:
         """Delete what is listed and old enough by this machine's clock: a full disk has no room for a new head."""
         head, now_ms, found = self._app_repository.reread_head().head, int(self._clock() * 1000), Amount()
         reachable = NameSet(reachable_names(self._app_repository, head))
-        with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
-            self._delete_lists(head, reachable, now_ms, found, Path(directory), apply=True)
+        with scratch_directory("statecore-garbage-") as directory:
+            self._delete_lists(head, reachable, now_ms, found, directory, apply=True)
         return found
 
     def _delete_lists(
@@ -155,19 +156,17 @@ class Collector:
                 planned += [] if apply else [listed]
         return waiting, planned
 
-    def _is_due(self, listed: ListedGarbage, now_ms: int) -> bool:
-        is_old = now_ms - listed.blob.modified * 1000 >= self._min_age_ms
-        return is_old and (self._lists is None or listed.blob.name in self._lists)
-
-    def _collected(self, *, apply: bool) -> CollectionReport:
+    def _collected(self, leftovers: Amount, *, apply: bool) -> CollectionReport:
         app_repository = self._app_repository
         head = app_repository.head()
         manifests = check_not_reverted(app_repository, head)
         if apply:
             check_descriptor_unchanged(app_repository.repository)
             head.needs.check_writable(f"The head of {app_repository.application_id}")
-            if not app_repository.repository.is_replica:
-                record_head(app_repository)
+        for size in app_repository.blobs.delete_leftovers(self._clock() - self._min_age_ms / 1000, apply=apply):
+            leftovers.add(size)  # first, because a full disk may have no room for anything else
+        if apply and not app_repository.repository.is_replica:
+            record_head(app_repository)
         now_ms = self._store_time_ms() if apply else int(self._clock() * 1000)
         head = self._raised(head, now_ms) if apply else self._next(head, now_ms)
         self._progress.phase("read snapshots", len(head.snapshots), "snapshots")
@@ -179,18 +178,18 @@ class Collector:
             app_repository.application_id,
             snapshots=len(head.snapshots),
             applied=apply,
+            leftovers=leftovers,
             collection=head.collection,
             is_replica=app_repository.repository.is_replica,
             keeps_versions=app_repository.blobs.keeps_versions(),
         )
-        with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
-            waiting, planned = self._delete_lists(head, reachable, now_ms, report.deleted, Path(directory), apply=apply)
-            report.lists = [one.blob.name for one in planned]
+        with scratch_directory("statecore-garbage-") as directory:
+            waiting, planned = self._delete_lists(head, reachable, now_ms, report.deleted, directory, apply=apply)
             for listed in waiting:
                 for _, size in listed.garbage:
                     report.waiting.add(size)
             rule = GarbageRule(head, manifests, now_ms, self._unused_ms)
-            self._list(rule, reachable, [*waiting, *planned], report, Path(directory), apply=apply)
+            self._list(rule, reachable, [*waiting, *planned], report, directory, apply=apply)
         return report
 
     def _names_of_lost_pins(self, head: Head, manifests: Collection[str]) -> Iterator[str]:

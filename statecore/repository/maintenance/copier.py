@@ -22,7 +22,6 @@ replica, its own lists say what the primary has deleted.
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.descriptor import RepositoryDescriptor, Role
 from statecore.repository.head import Head, decoded_head
-from statecore.repository.incoming_file import file_errors
+from statecore.repository.incoming_file import file_errors, scratch_directory
 from statecore.repository.layout import hash_of, printable
 from statecore.repository.maintenance.collection import Amount
 from statecore.repository.maintenance.descriptor_change import change_descriptor
@@ -213,14 +212,14 @@ class Copier:
 
         def copy(name: str) -> int | None:
             try:
-                return self._copy_blob(name, here.get(name), manifests.get(name), Path(directory))
+                return self._copy_blob(name, here.get(name), manifests.get(name), directory)
             except Corrupted as error:
                 if self._names.kind_of(name) not in ("files", "packs"):
                     raise
                 left_out[name] = error
                 return None
 
-        with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
+        with scratch_directory("statecore-copy-") as directory:
             copied = parallel_map(copy, missing, _AT_ONCE)
         return [size for size in copied if size is not None], left_out
 
@@ -372,15 +371,15 @@ class Copier:
     def _list_deleted(self, head: Head, gone: Sequence[Blob]) -> Amount:
         """Put a list of what the source has deleted, and no other list has."""
         rule = GarbageRule(head, unnamed_manifests(self._target, head) if gone else {}, 0, 0)
-        with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
-            target, source = Path(directory, "target"), Path(directory, "source")
+        with scratch_directory("statecore-copy-") as directory:
+            target, source = directory / "target", directory / "source"
             target.mkdir()
             source.mkdir()
             listed = read_lists(self._target, target) if gone else []
             known = NameSet(name for one in listed if one.header.epoch == head.epoch for name, _ in one.garbage)
             garbage = [blob for blob in gone if blob.name not in known and self._is_garbage(rule, blob)]
             garbage = self._deleted_in_source(head, garbage, source)
-            name, path = write_list(self._target, head, garbage, Path(directory))
+            name, path = write_list(self._target, head, garbage, directory)
             if garbage:
                 self._target.blobs.put_if_absent(name, path)
                 self._faults.reach("copy.after-list")

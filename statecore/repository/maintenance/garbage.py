@@ -12,7 +12,6 @@ visits every interleaving of a small model.
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from array import array
 from bisect import bisect_left
@@ -30,7 +29,7 @@ from statecore.objectstore.base import Blob
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head
-from statecore.repository.incoming_file import file_errors
+from statecore.repository.incoming_file import file_errors, scratch_directory
 from statecore.repository.layout import is_collected
 from statecore.repository.maintenance.found_manifests import readable_manifest
 from statecore.repository.manifest import OTHER_RELEASE, VERSION, Manifest, TaskManifestReference
@@ -218,8 +217,8 @@ def list_orders(app_repository: ApplicationRepository) -> list[tuple[int, int]]:
 
 def garbage_headers(app_repository: ApplicationRepository) -> list[GarbageList]:
     """The headers of the lists of an application. Raises ``Corrupted`` if one is damaged."""
-    with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
-        return [listed.header for listed in read_lists(app_repository, Path(directory))]
+    with scratch_directory("statecore-garbage-") as directory:
+        return [listed.header for listed in read_lists(app_repository, directory)]
 
 
 def _read_list(app_repository: ApplicationRepository, blob: Blob, path: Path) -> ListedGarbage:

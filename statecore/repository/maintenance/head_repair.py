@@ -28,16 +28,15 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Head, ReadHead, Retention, decoded_head, encoded_head
+from statecore.repository.incoming_file import scratch_directory
 from statecore.repository.layout import collection_of
 from statecore.repository.maintenance.damaged_head import salvaged_numbers, salvaged_pins, salvaged_retention
 from statecore.repository.maintenance.found_manifests import (
@@ -251,8 +250,8 @@ def _plan_of_manifests(
     """
     wrong, code = problem
     named = set(pins) | ({entry.snapshot for entry in before.head.snapshots} if before else set())
-    with tempfile.TemporaryDirectory(prefix="statecore-garbage-") as directory:
-        listed = read_lists(app_repository, Path(directory))  # before the manifests: what is listed after that is void
+    with scratch_directory("statecore-garbage-") as directory:
+        listed = read_lists(app_repository, directory)  # before the manifests: what is listed after that is void
         lists = [one.header for one in listed]
         manifests, left_out, foreign_ids = find_manifests(app_repository)
         collected = _collected(app_repository, manifests, listed, named)

@@ -13,7 +13,6 @@ has published meanwhile stays, with its files moved. Packs of pinned snapshots a
 
 from __future__ import annotations
 
-import tempfile
 import time
 import uuid
 from collections import defaultdict
@@ -28,6 +27,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import sizes
 from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.head import Origin
+from statecore.repository.incoming_file import scratch_directory
 from statecore.repository.manifest import Extent, StoredDatabase, TaskManifest, TaskManifestReference
 from statecore.repository.publish.publication import Publication
 from statecore.repository.publish.upload import PACK_BYTES, LocalFile, put_files
@@ -95,8 +95,8 @@ class Repacker:
             faults=self._faults,
         )
         there = publication.task_manifests()
-        with tempfile.TemporaryDirectory(prefix="statecore-repack-", ignore_cleanup_errors=True) as directory:
-            moved, damaged = self._put_again(there.values(), chosen, Path(directory))
+        with scratch_directory("statecore-repack-") as directory:
+            moved, damaged = self._put_again(there.values(), chosen, directory)
         report = replace(self._report({name: one for name, one in chosen.items() if name not in damaged}))
         mine = [one for task_manifest in there.values() if (one := _moved(task_manifest, moved)) is not None]
         report = replace(report, damaged=tuple(sorted(damaged)))

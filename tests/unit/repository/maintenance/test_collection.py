@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import zlib
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +18,14 @@ from statecore.faults import COLLECTION_POINTS, FaultInjected, InjectedFault
 from statecore.objectstore.base import Blob
 from statecore.repository.head import Retention
 from statecore.repository.layout import collection_of, printable
-from statecore.repository.maintenance.collection import CollectionReport, Collector
+from statecore.repository.maintenance.collection import Amount, CollectionReport, Collector
 from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.garbage import write_list
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST
 from tests.harness.raising import raises
-from tests.unit.repository.snapshots import APPLICATION, BOTH, FOREIGN, Clock, Snapshots
+from tests.unit.repository.published import Publishing
+from tests.unit.repository.snapshots import APPLICATION, BOTH, FOREIGN, NOW, Clock, Snapshots
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -307,6 +311,45 @@ def test_a_full_disk_is_freed_although_it_has_no_room_for_a_new_head(
     assert (done.deleted, done.collection) == (listed.listed, listed.collection + 1)
     monkeypatch.undo()
     orders.fetched()
+
+
+def test_what_killed_writers_have_left_in_a_directory_is_deleted_once_it_is_old(tmp_path: Path) -> None:
+    publishing = Publishing((tmp_path / "repository").as_uri(), tmp_path)
+    publishing.publish(10)
+    partial = tmp_path / "repository/~partial"
+    for name, age in (("old", 25), ("new", 23)):
+        (partial / name).write_bytes(b".....")
+        os.utime(partial / name, (NOW - age * HOUR, NOW - age * HOUR))
+    for collect in (Collector.plan, Collector.run):
+        assert (partial / "old").exists()
+        report = collect(Collector(publishing.app_repository, clock=lambda: NOW))
+        assert (report.leftovers, report.deleted.blobs) == (Amount(1, 5), 0)
+    assert [path.name for path in partial.iterdir()] == ["new"]
+
+
+def test_without_room_for_temporary_files_nothing_is_changed_and_the_variable_is_named(
+    orders: Snapshots, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.publish("first", BOTH, drops_other_tasks=True)
+    orders.upload({"0_0": {"left": 500}})
+    for _ in range(2):
+        collect(orders, clock)
+    (listed,) = [name for name in orders.storage.blobs if "/garbage/" in name]
+    before = set(orders.storage.blobs)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    for call in (
+        lambda: collect(orders, clock),
+        lambda: Collector(orders.app_repository).plan(),
+        lambda: plan_repair(orders.app_repository),
+    ):
+        with raises(Capacity, "no-space") as caught:
+            call()
+        assert "TMPDIR" in caught.value.action
+    assert before == set(orders.storage.blobs)
+    del orders.storage.pointers[orders.app_repository.names.head]
+    with raises(Capacity, "no-space"):
+        plan_repair(orders.app_repository)
+    assert listed in orders.storage.blobs
 
 
 def test_a_manifest_of_another_application_is_not_evidence_of_a_later_head(orders: Snapshots, clock: Clock) -> None:
