@@ -41,6 +41,7 @@ CONNECTIONS = 32
 _CHOICES = {"addressing": ("path", "virtual"), "request-payer": ("requester",)}
 _CHECKSUM_SETTINGS = ("request_checksum_calculation", "response_checksum_validation")
 
+_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CUSTOMER_KEY_BYTES = 32
 
@@ -295,6 +296,12 @@ def make_client(
             action="Check the endpoint, the region and the profile (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE).",
         ) from error
     return client
+
+
+def server_of(client: Any) -> str:
+    """What the requests of a client go to; one name for AWS, whose buckets have one name in all its regions."""
+    host = urlsplit(client.meta.endpoint_url).netloc.lower()
+    return "aws" if host.endswith(_AWS) else host
 
 
 def _refuse_unchecked(session: Any) -> None:

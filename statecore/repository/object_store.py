@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from statecore.errors import Invalid, StatecoreError
+from statecore.filesystem import file_id
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.directory import DirectoryBlobs, DirectoryPointers, Sharing
 from statecore.objectstore.encrypted import EncryptedBlobs, EncryptedPointers
@@ -27,6 +28,10 @@ _COPY = "copy=1"  # Query of a directory's URL: nothing in the repository is eve
 _KEY = "encryption-key"  # Setting of a URL: where the user's key is
 
 
+Place = tuple[str | int, ...]
+"""Identifies a directory, or a bucket and prefix of a server; empty if it is not known, as of no directory yet."""
+
+
 class ObjectStore(NamedTuple):
     """A place for blobs and pointers."""
 
@@ -35,18 +40,40 @@ class ObjectStore(NamedTuple):
     pointers: Pointers
     probe: Callable[[], None]  # tests that it keeps what concurrent writers rely on
     key: RepositoryKey | None = None  # that of the data, where the URL says that they are encrypted
+    place: Callable[[], Place] = lambda: ()  # identifies where they are, whatever options the URL has
 
     @property
     def url_without_key(self) -> str:
         """The URL without the place of the user's key, as a replica records it for everybody to read."""
         return _without_key(self.url)[0]
 
+    def is_at(self, other: ObjectStore) -> bool:
+        """Whether both are the same place, as far as that can be told."""
+        place = self.place()
+        return self.url_without_key == other.url_without_key or (bool(place) and place == other.place())
+
 
 def object_store_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ObjectStore:
     """The object store that a URL names; nothing is requested from it yet."""
+    _check_characters(url)
     url, reference = _without_key(url)
     stored = _stored(url, retries)
     return stored if reference is None else _encrypted(stored, reference)
+
+
+def _check_characters(url: str) -> None:
+    """Refuse what a URL cannot have: Python leaves out a tab or a line end, and another place would be meant."""
+    try:
+        decoded = unquote(url, errors="strict")
+    except UnicodeDecodeError:
+        decoded = "\0"
+    if "\0" in decoded or any(one < " " or one == "\x7f" for one in url):
+        raise Invalid(
+            f"{url!a} is not the URL of a repository: it has a character that cannot be in one.",
+            code="repository-url-invalid",
+            action="Give no tab or line end, and no % escapes of bytes that are no UTF-8 text.",
+            url=ascii(url),
+        )
 
 
 def _without_key(url: str) -> tuple[str, str | None]:
@@ -76,7 +103,7 @@ def _encrypted(stored: ObjectStore, reference: str) -> ObjectStore:
     key = repository_key(url, reference, stored.blobs)
     blobs = EncryptedBlobs(stored.blobs, key.cipher, NOT_ENCRYPTED)
     pointers = EncryptedPointers(stored.pointers, key.cipher, NOT_ENCRYPTED)
-    return ObjectStore(url, blobs, pointers, stored.probe, key)
+    return ObjectStore(url, blobs, pointers, stored.probe, key, stored.place)
 
 
 def _stored(url: str, retries: RetryPolicy) -> ObjectStore:
@@ -84,13 +111,14 @@ def _stored(url: str, retries: RetryPolicy) -> ObjectStore:
     parts = urlsplit(url)
     if parts.scheme == "s3":
         from statecore.objectstore.s3 import S3Blobs, S3Pointers
-        from statecore.objectstore.s3_location import S3Location, make_client
+        from statecore.objectstore.s3_location import S3Location, make_client, server_of
         from statecore.objectstore.s3_probe import probe as probe_s3
 
         location = S3Location.of_url(url)
         client = make_client(location, retries.attempts, retries.timeout)
         blobs, pointers = S3Blobs(location, client), S3Pointers(location, client)
-        return ObjectStore(location.url, blobs, pointers, lambda: probe_s3(location, client))
+        place = (server_of(client), location.bucket, location.prefix)
+        return ObjectStore(location.url, blobs, pointers, lambda: probe_s3(location, client), place=lambda: place)
     path = Path(unquote(parts.path))
     if parts.scheme != "file" or parts.netloc or parts.fragment or not path.is_absolute():
         raise Invalid(
@@ -116,7 +144,21 @@ def _stored(url: str, retries: RetryPolicy) -> ObjectStore:
         )
     sharing = Sharing.CLONES_ONLY if parts.query else Sharing.CLONES_OR_LINKS
     given = path.as_uri() + (f"?{_COPY}" if parts.query else "")
-    return ObjectStore(given, DirectoryBlobs(path, sharing), DirectoryPointers(path), lambda: _probe_directory(path))
+    return ObjectStore(
+        given,
+        DirectoryBlobs(path, sharing),
+        DirectoryPointers(path),
+        lambda: _probe_directory(path),
+        place=lambda: _place_of(path),
+    )
+
+
+def _place_of(path: Path) -> Place:
+    """Device and inode of a directory; empty if it is not there."""
+    try:
+        return file_id(path.stat())
+    except OSError:
+        return ()
 
 
 def _probe_directory(path: Path) -> None:

@@ -126,7 +126,7 @@ def create_replica(object_store: ObjectStore, source: Repository) -> CreatedRepo
     created = _create(object_store, source)
     found = created.repository.descriptor
     found.needs.check_writable(f"The repository at {object_store.url}")
-    if object_store.url == source.object_store.url:
+    if object_store.is_at(source.object_store):  # after a test of the place, which may have made a part of its path
         raise _not_a_target(object_store, source, "it is the source itself")
     if found.id != source.descriptor.id:
         raise _not_a_target(object_store, source, f"it is the repository {found.id}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -169,6 +170,19 @@ def test_what_is_no_replica_of_the_source_is_refused(pair: Pair, tmp_path: Path,
     with raises(Invalid, "copy-target-invalid"):
         create_replica(object_store_of(url), source)
     assert object_store_of(url).blobs.get(DESCRIPTOR_NAME) == before
+
+
+@pytest.mark.parametrize("other", ["options", "link", "way"])
+def test_a_replica_of_itself_by_another_url_is_refused(pair: Pair, tmp_path: Path, other: str) -> None:
+    replica = pair.replica.object_store
+    path = Path(urlsplit(replica.url).path)
+    (tmp_path / "link").symlink_to(path)
+    urls = {"options": f"{replica.url}?copy=1", "link": (tmp_path / "link").as_uri()}
+    url = urls.get(other, f"{path.parent.as_uri()}/absent/../{path.name}")
+    before = replica.blobs.get(DESCRIPTOR_NAME)
+    with raises(Invalid, "copy-target-invalid"):
+        create_replica(object_store_of(url), pair.replica)
+    assert replica.blobs.get(DESCRIPTOR_NAME) == before
 
 
 def test_heads_of_another_repository_are_refused_before_anything_is_put(pair: Pair, tmp_path: Path) -> None:
