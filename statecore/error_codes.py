@@ -76,7 +76,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "consumer-fenced": (Fenced, "The consumer of the task is not a member of its group any more."),
     "content-digest-mismatch": (Corrupted, "The store that was built has other rows than its snapshot says."),
     "conversion-verification-failed": (Corrupted, "A converted task differs from its plan; nothing was replaced."),
-    "copy-target-invalid": (Invalid, "The place cannot be a replica: it is a primary, or another repository."),
+    "copy-target-invalid": (
+        Invalid,
+        "The place cannot be a replica: it is a primary, another repository, or the source.",
+    ),
     "cpu-unsupported": (Invalid, "The kernels cannot be compiled for this CPU."),
     "credentials-in-url": (Invalid, "The URL of a repository has a user or a password."),
     "customer-key-invalid": (Invalid, "The customer's encryption key is not set, or is not 32 bytes in base64."),
@@ -252,7 +255,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "object-store-settings-invalid": (Invalid, "Endpoint, region or profile of the object store cannot be used."),
     "object-store-unavailable": (Retryable, "The object store answers that it cannot serve the request now."),
     "object-store-unreachable": (Retryable, "The object store did not answer."),
-    "object-store-unsuitable": (Invalid, "The object store does not keep conditional writes or checksums."),
+    "object-store-unsuitable": (
+        Invalid,
+        "It has no conditional writes or checksums, or, a file system, no links or locks.",
+    ),
     "offset-below-log-start": (Invalid, "The offset of a store is before the start of its changelog."),
     "offset-beyond-log-end": (Invalid, "The offset of a store is after the end of its changelog."),
     "offset-gap": (Invalid, "Records of the source topic before this one were not given to the task."),
