@@ -11,6 +11,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
 from statecore.repository.listing import entry_of
 from statecore.repository.maintenance.retention_record import read_retention, record_head
+from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import KeptSnapshot, entries_with_reasons, newest_put_at
 
@@ -39,8 +40,8 @@ def plan_forget(
     """What a retention, by default the head's own, keeps; or all but the named snapshots. Nothing is changed."""
     app_repository.repository.check_primary()
     head = app_repository.head()
-    app_repository.check_needs(head)
-    return _plan(app_repository, head, keep, {entry_of(app_repository, head, one).snapshot for one in snapshots})
+    check_not_reverted(app_repository, head)
+    return _plan(head, keep, {entry_of(app_repository, head, one).snapshot for one in snapshots})
 
 
 def forget(
@@ -53,7 +54,7 @@ def forget(
     app_repository.repository.check_primary()
     read_retention(app_repository)  # refuses one of a newer release before anything is changed
     head = app_repository.head()
-    app_repository.check_needs(head)
+    check_not_reverted(app_repository, head)  # the new generation would hide it
     named = {entry_of(app_repository, head, one).snapshot for one in snapshots}
     plan = _plan(app_repository, head, keep, named)
 

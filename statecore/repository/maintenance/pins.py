@@ -15,6 +15,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.listing import entry_of
 from statecore.repository.maintenance.retention_record import read_retention, record_pinned, record_unpinned
+from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.repository import check_descriptor_unchanged
 
 NOTE_CHARACTERS = 200  # Longest note, in characters
@@ -65,12 +66,10 @@ def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
 def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
     app_repository.repository.check_primary()
     read_retention(app_repository)  # refuses one of a newer release before anything is changed
-    head = app_repository.head()
-    app_repository.check_needs(head)  # also before the pin of a snapshot that only the record has is removed
+    found = app_repository.head()
+    check_not_reverted(app_repository, found)  # the new generation would hide it
     # A retry keeps to the snapshot that was the newest first.
-    before = wanted = entry_of(app_repository, head, snapshot)
-    if pinned:
-        app_repository.manifest(before)  # what cannot be fetched is not to be relied upon
+    before = wanted = entry_of(app_repository, found, snapshot)
 
     def change(head: Head) -> Head:
         nonlocal before, wanted

@@ -35,7 +35,6 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -370,9 +369,16 @@ class Simulation:
 
     def _forget(self) -> None:
         keep = Retention(last=self._chance.randint(1, 3), hourly=0, daily=0, weekly=0)
-        with suppress(Death, Retryable, Corrupted, Invalid, Fenced):
+        try:
             forget(self._opened(self._network), keep)
-        self._collecting -= 1
+        except Death:
+            self.met["forget died"] += 1
+        except (Retryable, Corrupted, Invalid, Fenced) as error:
+            if error.code == "head-reverted":  # nothing puts an older one back
+                raise
+            self.met[f"forget {error.code}"] += 1
+        finally:
+            self._collecting -= 1
 
     def _try(self, request: Request) -> None:
         """One try: all that it knows of earlier ones is the request."""

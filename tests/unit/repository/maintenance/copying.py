@@ -151,6 +151,8 @@ class Copying:
         except Death:
             self.met[f"{name} died"] += 1
         except (Retryable, Corrupted, Invalid, Fenced, NotFound) as error:
+            if error.code == "head-reverted":  # nothing puts an older one back
+                raise Broken(f"{name} takes a head for an older one") from error
             self.met[f"{name} {error.code}"] += 1
         else:
             self.met[name] += 1
@@ -175,12 +177,7 @@ class Copying:
         forget(self.primary(), Retention(last=self._chance.randint(1, 3), hourly=0, daily=0, weekly=0))
 
     def _collect(self) -> None:
-        try:
-            Collector(self.primary(), min_age_ms=self._min_age_ms, unused_ms=50_000).run()
-        except Corrupted as error:
-            if error.code == "head-reverted":  # nothing puts an older one back
-                raise Broken("a collection takes a head for an older one") from error
-            raise
+        Collector(self.primary(), min_age_ms=self._min_age_ms, unused_ms=50_000).run()
 
     def _pin(self) -> None:
         entries = self.primary(is_quiet=True).head().snapshots

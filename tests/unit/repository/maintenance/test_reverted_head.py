@@ -17,9 +17,10 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
 from statecore.repository.listing import list_application
 from statecore.repository.maintenance.collection import Collector
-from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.forget import forget, plan_forget
 from statecore.repository.maintenance.head_repair import HeadRepairPlan, apply_repair, plan_repair
 from statecore.repository.maintenance.pins import pin, unpin
+from statecore.repository.maintenance.retention_record import read_retention, record_pinned
 from statecore.repository.maintenance.reverted_head import why_reverted
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import Verifier
@@ -43,6 +44,16 @@ class Kept:
 
     def pin(self, snapshot: str, note: str = "") -> None:
         pin(self.app_repository, snapshot, note)
+
+    def pin_between(self, snapshot: str) -> None:
+        """A pin that had checked the head just before it was put back."""
+        record_pinned(self.app_repository, self.head, self.head.entry(snapshot))  # type: ignore[arg-type]
+
+        def pinned(head: Head) -> Head:
+            entries = tuple(replace(one, pinned=one.pinned or one.snapshot == snapshot) for one in head.snapshots)
+            return replace(head, generation=head.generation + 1, snapshots=entries)
+
+        self.app_repository.change_head(pinned)
 
     def collect(self, times: int = 1) -> None:
         for _ in range(times):
@@ -151,7 +162,7 @@ def test_what_was_published_for_it_counts_where_jobs_went_on(kept: Kept) -> None
     old = kept.content
     seventh, sixth, fifth, fourth, third = kept.publish(30, 40, 50, 60, 62)
     kept.put_back(old)
-    kept.pin(second)
+    kept.pin_between(second)
     on, in_between = kept.publish(65, 70)
     plan = kept.repaired()
     assert plan.code == "head-reverted"
@@ -214,7 +225,7 @@ def test_a_pinned_snapshot_stays_beside_another_of_its_generation(kept: Kept) ->
     first_branch = kept.content
     kept.put_back(old)
     (mine,) = kept.publish(35)
-    kept.pin(mine)
+    kept.pin_between(mine)
     other_branch = kept.content
     kept.put_back(first_branch)
     newest, _ = kept.publish(60, 70)
@@ -297,6 +308,28 @@ def test_a_manifest_that_a_killed_job_has_left_shows_nothing(kept: Kept) -> None
     kept.collect()
     kept.publishing.forge("20231114T000000Z-0000000a", newest, generation=kept.head.generation + 2)
     assert plan_repair(kept.app_repository).code == "head-reverted"
+
+
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_a_head_that_has_gone_back_is_not_swapped_by_pins_or_retention(kept: Kept) -> None:
+    """Each swap raises its generation, and after as many as it has lost nothing shows it any more."""
+    *_, first = kept.publish(10, 20)
+    kept.pin(first)
+    old = kept.content
+    kept.publish(30, 40, 50)
+    kept.put_back(old)
+    app_repository = kept.app_repository
+    before = read_retention(app_repository)
+    for change in (
+        lambda: pin(app_repository, "newest"),
+        lambda: unpin(app_repository, first),
+        lambda: forget(app_repository, Retention(last=1)),
+        lambda: forget(app_repository, snapshots=[first]),
+        lambda: plan_forget(app_repository),
+    ):
+        with raises(Corrupted, "head-reverted"):
+            change()
+    assert (kept.content, read_retention(app_repository)) == (old, before)
 
 
 class _Busy(DirectoryBlobs):
