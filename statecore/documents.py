@@ -132,6 +132,15 @@ class DocumentType(Generic[T]):
             raise self._invalid(f"it is not JSON ({error})") from error
         return Document(self.from_json(document), document)
 
+    def read_intact(self, data: bytes) -> Document[T] | None:
+        """A sealed document; ``None`` if it is damaged. Raises ``Invalid`` if it is whole, and of another release."""
+        try:
+            return self.read(data)
+        except Invalid:
+            if self.seal_holds(data):
+                raise
+            return None
+
     def rewritten(self, document: Document[T], value: T) -> dict[str, Any]:
         """A document with another value; its unknown fields are preserved."""
         before, after = self.to_json(document.value), self.to_json(value)

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from statecore.documents import Document
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.pointers import SWAP_TRIES, Pointers
 from statecore.repository.blob_verification import parallel_map
-from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
+from statecore.repository.head import OTHER_HEAD_RELEASE, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.layout import APPLICATIONS, Layout, is_application_id
 from statecore.repository.manifest import (
     MANIFEST,
@@ -31,6 +31,8 @@ from statecore.repository.manifest import (
 from statecore.repository.repository import Repository, open_repository
 from statecore.repository.task_manifest_documents import decompress
 from statecore.repository.task_manifest_validation import check_names, check_structure
+
+FOREIGN = "manifest-foreign"  # Code of the error of a manifest from elsewhere
 
 
 class ReadTaskManifest(NamedTuple):
@@ -240,21 +242,59 @@ class ApplicationRepository:
         return shlex.join(["statecore", *words, *where])
 
     def has_lost_head(self) -> bool:
-        """Whether a missing head must have existed: a later manifest or any list of garbage proves it."""
-        if next(self.names.listed(self.blobs, "garbage"), None) is not None:
+        """Whether a head is missing that must have existed.
+
+        Raises ``Invalid`` if a manifest may not be read, or is of another release: nobody knows then.
+        """
+        return self._had_head() and self.pointers.read(self.names.head) is None  # a first job may have published
+
+    def _had_head(self) -> bool:
+        """Whether there is anything that is only written after a head."""
+        if next(iter(self.blobs.list(self.names.garbage_lists)), None) is not None:
             return True
-        for blob in self.names.listed(self.blobs, "manifests"):
-            try:
-                manifest = MANIFEST.decode(self.blobs.get(blob.name))
-            except (Invalid, NotFound):  # damaged, of another release, or deleted
-                continue
-            if manifest.generation > 1:
-                return True
-        return False
+        if any(self._is_later_manifest(blob.name) for blob in self.blobs.list(self.names.manifests)):
+            return True
+        return any(self.pointers.read(name) is not None for name in (self.names.retention, self.names.verified))
+
+    def _is_later_manifest(self, name: str) -> bool:
+        """Whether a manifest was made for another head than the first one."""
+        content = self.listed_content(name)
+        try:
+            found = None if content is None else MANIFEST.read_intact(content)
+        except Invalid as error:
+            raise self.newer_manifest_error(name, error) from error
+        if found is None:
+            return False
+        found.value.needs.check_readable(f"The manifest {name}")
+        return found.value.generation > 1
+
+    def newer_manifest_error(self, name: str, error: Invalid) -> StatecoreError:
+        """The error for a whole manifest that this release cannot read, whatever names it."""
+        return error.restated(
+            f"The blob {name} in {self.url} is of another release, and may be a snapshot that counts. {error.what}",
+            action=OTHER_HEAD_RELEASE,
+            blob=name,
+            application_id=self.application_id,
+            repository=self.url,
+        )
+
+    def listed_content(self, name: str) -> bytes | None:
+        """The content of a blob that was listed; ``None`` if it was deleted since, or no blob of ours has that name."""
+        try:
+            return self.blobs.get(name)
+        except NotFound:
+            return None
+        except Invalid as error:
+            if error.code == "blob-name-invalid":
+                return None
+            raise
 
     def is_unpublished(self) -> bool:
-        """Whether no job has published yet."""
-        return self.pointers.read(self.names.head) is None and not self.has_lost_head()
+        """Whether no job has published yet; false if that cannot be told, so that who uses it says why."""
+        try:
+            return self.pointers.read(self.names.head) is None and not self.has_lost_head()
+        except Invalid:
+            return False
 
     def applications(self) -> list[str]:
         """Ids of the applications that the repository has files of."""
@@ -278,7 +318,7 @@ class ApplicationRepository:
             raise Invalid(
                 f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
                 f"repository {manifest.repository_id}, and this is {self.repository.descriptor.id}.",
-                code="manifest-foreign",
+                code=FOREIGN,
                 action="It was copied here. " + self.document_advice,
                 snapshot=manifest.snapshot,
                 application_id=self.application_id,

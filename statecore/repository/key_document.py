@@ -42,12 +42,8 @@ def read_key_document(object_store: ObjectStore) -> ReadKeyDocument:
     found = object_store.pointers.read(KEY_DOCUMENT_NAME)
     if found is None:
         return ReadKeyDocument(None, None)
-    try:
-        return ReadKeyDocument(KEY_DOCUMENT.decode(found.content), found)
-    except Invalid:
-        if KEY_DOCUMENT.seal_holds(found.content):
-            raise
-        return ReadKeyDocument(None, found)
+    document = KEY_DOCUMENT.read_intact(found.content)
+    return ReadKeyDocument(None if document is None else document.value, found)
 
 
 def unlock_by_key_document(object_store: ObjectStore) -> KeyDocument | None:

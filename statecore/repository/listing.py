@@ -70,16 +70,12 @@ def list_application(app_repository: ApplicationRepository) -> ApplicationView:
     name = app_repository.application_id
     try:
         found = app_repository.read_head()
+        if found is None:
+            is_lost = app_repository.has_lost_head()
+            return ApplicationView(name, None, app_repository.lost_head_error() if is_lost else None)
     except (Corrupted, Invalid) as error:
         return ApplicationView(name, None, error)
-    if found is not None:
-        return ApplicationView(name, found.head, _trouble_of_newest(app_repository, found.head))
-    if not app_repository.has_lost_head():
-        return ApplicationView(name, None, None)
-    found = app_repository.read_head()  # the first job may have published meanwhile
-    if found is not None:
-        return ApplicationView(name, found.head, None)
-    return ApplicationView(name, None, app_repository.lost_head_error())
+    return ApplicationView(name, found.head, _trouble_of_newest(app_repository, found.head))
 
 
 def _trouble_of_newest(app_repository: ApplicationRepository, head: Head) -> StatecoreError | None:

@@ -61,6 +61,17 @@ def test_whatever_changed_in_a_sealed_document_it_is_refused() -> None:
                 SEALED.decode(flipped)
 
 
+def test_a_damaged_document_is_none_and_a_whole_one_of_another_release_is_refused() -> None:
+    data = SEALED.encode(VALUE)
+    intact = SEALED.read_intact(data)
+    assert intact is not None
+    assert intact.value == VALUE
+    for damaged in (b"", data[:-3], data.replace(b'"version": 3', b'"version": 4')):
+        assert SEALED.read_intact(damaged) is None
+    with raises(Invalid, "format-unsupported"):
+        SEALED.read_intact(encode_json(SEALED.sealed({**json.loads(data), "version": 4})))
+
+
 def test_a_document_that_was_never_sealed_is_refused_where_a_seal_is_expected() -> None:
     with pytest.raises(Invalid, match="its SHA-256 differs"):
         SEALED.decode(STRICT.encode(VALUE))

@@ -370,9 +370,9 @@ class Copier:
 
     def _list_deleted(self, head: Head, gone: Sequence[Blob]) -> Amount:
         """Put a list of what the source has deleted, and no other list has."""
-        rule = GarbageRule(head, unnamed_manifests(self._target, head) if gone else {}, 0, 0)
-        with scratch_directory("statecore-copy-") as directory:
-            target, source = directory / "target", directory / "source"
+        rule = GarbageRule(head, self._unnamed_manifests(head) if gone else {}, 0, 0)
+        with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
+            target, source = Path(directory, "target"), Path(directory, "source")
             target.mkdir()
             source.mkdir()
             listed = read_lists(self._target, target) if gone else []
@@ -384,6 +384,13 @@ class Copier:
                 self._target.blobs.put_if_absent(name, path)
                 self._faults.reach("copy.after-list")
         return _amount([blob.size for blob in garbage])
+
+    def _unnamed_manifests(self, head: Head) -> Mapping[str, tuple[int, int]]:
+        """Those of the replica; none if one of them cannot be read, so that all stay: the head is copied already."""
+        try:
+            return unnamed_manifests(self._target, head)
+        except Invalid:
+            return {}
 
     def _is_garbage(self, rule: GarbageRule, blob: Blob) -> bool:
         return rule.is_garbage(blob, self._names.kind_of(blob.name))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from statecore.documents import DocumentType, parse_json
-from statecore.errors import Invalid, NotFound
-from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.layout import printable
+from statecore.errors import Invalid
+from statecore.repository.application_repository import FOREIGN, ApplicationRepository
 from statecore.repository.manifest import MANIFEST, Manifest
 from statecore.repository.snapshot_verification import CONCURRENT_REQUESTS
 
@@ -41,34 +39,27 @@ class FoundManifest(NamedTuple):
 
 def find_manifests(
     app_repository: ApplicationRepository,
-) -> tuple[dict[str, FoundManifest], list[ExcludedSnapshot], list[str]]:
-    """Readable manifests of this application by snapshot, newest first; the others; ids of other repositories found."""
-    layout = app_repository.names
-    listed = [blob.name for blob in app_repository.blobs.list(layout.manifests)]
-    names = [name for name in listed if layout.kind_of(name) == "manifests"]
-    left_out = [
-        ExcludedSnapshot(printable(name.removeprefix(layout.manifests)), "its name is that of no manifest", FOREIGN)
-        for name in listed
-        if layout.kind_of(name) != "manifests"
-    ]
+) -> tuple[dict[str, FoundManifest], list[ExcludedSnapshot], list[Invalid]]:
+    """Manifests of this application by snapshot, newest first; the others; the errors of those from elsewhere.
+
+    Raises ``Invalid`` if one may not be read, or is of another release: nothing can be decided without it.
+    """
+    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests)]
     found: list[FoundManifest] = []
-    others: set[str] = set()
+    left_out: list[ExcludedSnapshot] = []
+    foreign: list[Invalid] = []
     with ThreadPoolExecutor(CONCURRENT_REQUESTS, "statecore-verify") as pool:
-        for name, content in zip(names, pool.map(lambda name: _content(app_repository, name), names), strict=True):
+        for name, content in zip(names, pool.map(app_repository.listed_content, names), strict=True):
             snapshot = _snapshot_of_name(app_repository, name)
             if content is None:
                 left_out.append(ExcludedSnapshot(snapshot, "it was deleted during the inspection", "deleted"))
                 continue
-            refuse_other_release(MANIFEST, content)
-            try:
-                manifest = MANIFEST.decode(content)
-                if manifest.repository_id != app_repository.repository.descriptor.id:
-                    others.add(manifest.repository_id)
-                app_repository.check_own(manifest)
-            except Invalid as error:
-                left_out.append(ExcludedSnapshot(snapshot, error.what, error.code))
+            manifest = _decoded(app_repository, name, content)
+            if isinstance(manifest, Invalid):
+                left_out.append(ExcludedSnapshot(snapshot, manifest.what, manifest.code))
+                if manifest.code == FOREIGN:
+                    foreign.append(manifest)
                 continue
-            manifest.needs.check_readable(f"The manifest of snapshot {snapshot}")
             if app_repository.names.manifest(manifest.snapshot) != name:
                 left_out.append(
                     ExcludedSnapshot(snapshot, f"it is a copy of the manifest of {manifest.snapshot}", "copy")
@@ -76,32 +67,37 @@ def find_manifests(
                 continue
             found.append(FoundManifest(manifest, sha256(content).hexdigest()))
     found.sort(key=lambda one: one.order, reverse=True)
-    return {one.manifest.snapshot: one for one in found}, left_out, sorted(others)
+    return {one.manifest.snapshot: one for one in found}, left_out, foreign
 
 
 def readable_manifest(app_repository: ApplicationRepository, name: str) -> Manifest | None:
-    """The manifest in a blob; ``None`` if it is not there, cannot be read, or is not of this application."""
-    try:
-        manifest = MANIFEST.decode(app_repository.blobs.get(name))
-        app_repository.check_own(manifest)
-    except (Invalid, NotFound):
+    """The manifest in a blob; ``None`` if it is not there, damaged, or not of this application.
+
+    Raises ``Invalid`` if it may not be read, or is of another release: it may be a snapshot that counts.
+    """
+    content = app_repository.listed_content(name)
+    if content is None:
         return None
+    found = _decoded(app_repository, name, content)
+    return None if isinstance(found, Invalid) else found
+
+
+def _decoded(app_repository: ApplicationRepository, name: str, content: bytes) -> Manifest | Invalid:
+    """A manifest, or what is wrong if it is damaged or foreign. Raises ``Invalid`` for one of another release."""
+    try:
+        manifest = MANIFEST.decode(content)
+    except Invalid as error:
+        if MANIFEST.seal_holds(content):
+            raise app_repository.newer_manifest_error(name, error) from error
+        return error
+    try:
+        app_repository.check_own(manifest)
+    except Invalid as error:
+        return error
+    manifest.needs.check_readable(f"The manifest {name}")
     return manifest
 
 
 def _snapshot_of_name(app_repository: ApplicationRepository, name: str) -> str:
     """The snapshot id in a manifest's name."""
     return name.removeprefix(app_repository.names.manifests).removesuffix(".json")
-
-
-def _content(app_repository: ApplicationRepository, name: str) -> bytes | None:
-    try:
-        return app_repository.blobs.get(name)
-    except NotFound:
-        return None
-
-
-def refuse_other_release(kind: DocumentType[Any], content: bytes) -> None:
-    """Refuse with ``Invalid`` an intact document of another version, rather than decide without it."""
-    if kind.seal_holds(content):
-        kind.check_version(parse_json(content))

@@ -124,7 +124,10 @@ class GarbageRule:
 
 
 def unnamed_manifests(app_repository: ApplicationRepository, head: Head) -> dict[str, tuple[int, int]]:
-    """Epoch and generation of the readable manifests of an application that a head does not name, by blob."""
+    """Epoch and generation of the manifests of an application that a head does not name, by blob; not of damaged ones.
+
+    Raises ``Invalid`` if one may not be read, or is of another release.
+    """
     named = {app_repository.names.manifest(entry.snapshot) for entry in head.snapshots}
     listed = app_repository.names.listed(app_repository.blobs, "manifests")
     names = [blob.name for blob in listed if blob.name not in named]

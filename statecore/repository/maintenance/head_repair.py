@@ -35,17 +35,10 @@ from types import MappingProxyType
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR_NAME
-from statecore.repository.head import HEAD, Head, ReadHead, Retention, decoded_head, encoded_head
-from statecore.repository.incoming_file import scratch_directory
+from statecore.repository.head import Head, ReadHead, Retention, decoded_head, encoded_head
 from statecore.repository.layout import collection_of
 from statecore.repository.maintenance.damaged_head import salvaged_numbers, salvaged_pins, salvaged_retention
-from statecore.repository.maintenance.found_manifests import (
-    FOREIGN,
-    ExcludedSnapshot,
-    FoundManifest,
-    find_manifests,
-    refuse_other_release,
-)
+from statecore.repository.maintenance.found_manifests import ExcludedSnapshot, FoundManifest, find_manifests
 from statecore.repository.maintenance.garbage import (
     GarbageList,
     ListedGarbage,
@@ -124,7 +117,6 @@ def plan_repair(
             pins=recorded.notes,
             keep=recorded.keep,
         )
-    refuse_other_release(HEAD, pointed.content)
     try:
         found = decoded_head(
             pointed.content,
@@ -253,7 +245,7 @@ def _plan_of_manifests(
     with scratch_directory("statecore-garbage-") as directory:
         listed = read_lists(app_repository, directory)  # before the manifests: what is listed after that is void
         lists = [one.header for one in listed]
-        manifests, left_out, foreign_ids = find_manifests(app_repository)
+        manifests, left_out, foreign = find_manifests(app_repository)
         collected = _collected(app_repository, manifests, listed, named)
     collection = max(known.get("collection", 0), _last_collection(manifests.values(), lists)) + jump()
     known = {  # a collection swaps the head without a manifest
@@ -267,9 +259,12 @@ def _plan_of_manifests(
         known_names = {*manifests, *(one.snapshot for one in left_out)}
         gone = (entry.snapshot for entry in before.head.snapshots if entry.snapshot not in known_names)
         left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in gone]
+    foreign_ids = sorted(
+        {one.context["found_repository_id"] for one in foreign} - {app_repository.repository.descriptor.id}
+    )
     if not manifests and foreign_ids:
         raise _foreign_manifests(app_repository, foreign_ids)
-    if not manifests and all(one.code == FOREIGN for one in left_out) and expected is None:
+    if not manifests and not left_out and expected is None and not app_repository.has_lost_head():
         there = [name for name in app_repository.applications() if name != app_repository.application_id]
         others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."
         raise NotFound(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from statecore.documents import Document, DocumentType, encode_json
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Retryable
 from statecore.objectstore.pointers import SWAP_TRIES
 from statecore.repository.application_repository import ApplicationRepository
 
@@ -83,11 +83,8 @@ class RecordPointer(Generic[T]):
         found = self._app_repository.pointers.read(self._name)
         if found is None:
             return None, None
-        try:
-            document = self._document.read(found.content)
-        except Invalid:
-            if self._document.seal_holds(found.content):
-                raise
+        document = self._document.read_intact(found.content)
+        if document is None:
             return None, found.version
         ids = document.value.repository_id, document.value.application_id
         is_own = ids == (self._empty.repository_id, self._empty.application_id)

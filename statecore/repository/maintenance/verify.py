@@ -291,10 +291,10 @@ class Verifier:
         return known | {level: (since_ms, damaged + 1) for level, (since_ms, damaged) in before.items()}
 
     def _reverted(self, head: Head) -> list[FoundDamage]:
-        """A head that has gone back to an older version, which is whole, but not what was published last."""
+        """A head that has gone back to an older version, which is whole, or of which that cannot be told."""
         try:
             check_pins(self._app_repository, head, check_not_reverted(self._app_repository, head))
-        except Corrupted as error:
+        except (Corrupted, Invalid) as error:
             return [FoundDamage(error, Level.DOCUMENTS, self._app_repository.names.head)]
         return []
 

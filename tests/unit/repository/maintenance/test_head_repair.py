@@ -16,10 +16,16 @@ from statecore.documents import encode_json, parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.objectstore.base import Blob
 from statecore.objectstore.directory import DirectoryBlobs
-from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.application_repository import ApplicationRepository, published_in
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Head
+from statecore.repository.listing import list_application
+from statecore.repository.maintenance.collection import Collector
+from statecore.repository.maintenance.forget import forget
 from statecore.repository.maintenance.head_repair import HeadRepairPlan, apply_repair, plan_repair
+from statecore.repository.maintenance.pins import pin, unpin
+from statecore.repository.maintenance.verification_record import Level
+from statecore.repository.maintenance.verify import Verifier, verify_applications
 from statecore.repository.manifest import MANIFEST
 from tests.harness import s3_server
 from tests.harness.raising import raises
@@ -377,6 +383,51 @@ def test_a_first_publication_that_was_killed_is_no_lost_head(lost: Lost) -> None
     lost.head_file.unlink()
     lost.publish(20)
     assert first not in names(lost.app_repository.head())
+
+
+@pytest.mark.parametrize("what", ["pinned", "verified"])
+def test_a_record_shows_that_there_was_a_head(lost: Lost, what: str) -> None:
+    (first,) = lost.publish(10)
+    if what == "pinned":
+        pin(lost.app_repository, first)
+    else:
+        Verifier(lost.app_repository, Level.DOCUMENTS).run(list_application(lost.app_repository))
+    lost.head_file.unlink()
+    for use in (lost.app_repository.head, lost.publishing.begin):
+        with raises(Corrupted, "head-missing"):
+            use()
+    (report,) = verify_applications(lost.app_repository.repository, None, Level.DOCUMENTS)
+    assert [one.error.code for one in report.damaged] == ["head-missing"]
+    assert published_in(lost.app_repository.repository) == [lost.app_repository.application_id]
+    assert names(lost.repaired().head) == [first]
+
+
+def test_a_head_of_which_only_a_record_is_left_is_rebuilt_without_snapshots(lost: Lost) -> None:
+    (first,) = lost.publish(10)
+    pin(lost.app_repository, first)
+    lost.head_file.unlink()
+    lost.manifest_file(first).unlink()
+    with raises(Corrupted, "head-missing"):
+        lost.publishing.begin()
+    assert lost.repaired().head.snapshots == ()
+    assert len(lost.publish(20)) == 1
+
+
+def test_no_record_is_written_before_the_first_head(lost: Lost) -> None:
+    (first,) = lost.publish(10)
+    lost.head_file.unlink()  # as after a first job that was killed just before it
+    app_repository = lost.app_repository
+    for use in (
+        lambda: pin(app_repository, first),
+        lambda: unpin(app_repository, first),
+        lambda: forget(app_repository),
+        lambda: Collector(app_repository).run(),
+    ):
+        with raises(NotFound, "head-not-found"):
+            use()
+    with raises(NotFound, "snapshots-not-found"):
+        list(verify_applications(app_repository.repository, None, Level.DOCUMENTS))
+    assert [name for name in app_repository.names.records if (lost.root / name).exists()] == []
 
 
 def test_a_job_begun_before_the_repair_is_fenced(lost: Lost) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from statecore.documents import encode_json, parse_json
-from statecore.errors import Corrupted, Fenced
+from statecore.errors import Corrupted, Fenced, Invalid
 from statecore.objectstore.base import Blob
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.objectstore.s3_location import S3Location
-from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.application_repository import ApplicationRepository, published_in
 from statecore.repository.head import Head, Retention
 from statecore.repository.listing import list_application
 from statecore.repository.maintenance.collection import Collector
@@ -24,11 +24,12 @@ from statecore.repository.maintenance.retention_record import read_retention, re
 from statecore.repository.maintenance.reverted_head import why_reverted
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import Verifier
+from statecore.repository.manifest import MANIFEST
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.harness.s3_server import ACCESS, SECRET
 from tests.unit.repository.published import Publishing
-from tests.unit.repository.snapshots import fetched
+from tests.unit.repository.snapshots import fetched, publication
 
 
 class Kept:
@@ -308,6 +309,89 @@ def test_a_manifest_that_a_killed_job_has_left_shows_nothing(kept: Kept) -> None
     kept.collect()
     kept.publishing.forge("20231114T000000Z-0000000a", newest, generation=kept.head.generation + 2)
     assert plan_repair(kept.app_repository).code == "head-reverted"
+
+
+class _Denied(DirectoryBlobs):
+    """Blobs some of which this process may not read."""
+
+    denied: frozenset[str] = frozenset()
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        if name in self.denied:
+            raise Invalid("Permission denied.", code="system-refused", action="Grant it.")
+        return super().get(name, start, end)
+
+
+def unreadable(kept: Kept, snapshots: Sequence[str], how: str) -> ApplicationRepository:
+    """The application as a process sees it that cannot read the manifests of these snapshots."""
+    repository, names = kept.app_repository.repository, kept.app_repository.names
+    blobs = _Denied(kept.directory)
+    for snapshot in snapshots if how != "denied" else ():
+        file = kept.directory / names.manifest(snapshot)
+        newer = {"version": 2} if how == "version" else {"needs": {"read": ["feature-2"], "write": []}}
+        file.write_bytes(encode_json(MANIFEST.sealed({**parse_json(file.read_bytes()), **newer})))
+    if how == "denied":
+        blobs.denied = frozenset(map(names.manifest, snapshots))
+    place = repository.object_store._replace(blobs=blobs)
+    return ApplicationRepository(repository._replace(object_store=place), kept.app_repository.application_id)
+
+
+UNREADABLE = pytest.mark.parametrize(
+    ("how", "code"), [("denied", "system-refused"), ("version", "format-unsupported"), ("needs", "format-unsupported")]
+)
+
+
+@UNREADABLE
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_later_snapshots_that_cannot_be_read_stop_whatever_would_delete_or_hide_them(
+    kept: Kept, how: str, code: str
+) -> None:
+    *_, first = kept.publish(10, 20)
+    old = kept.content
+    later = kept.publish(30, 40, 50)
+    kept.put_back(old)
+    blind, blobs = unreadable(kept, later, how), kept.blobs
+    for change in (
+        lambda: Collector(blind, min_age_ms=0).plan(),
+        lambda: Collector(blind, min_age_ms=0).run(),
+        lambda: pin(blind, first),
+        lambda: unpin(blind, first),
+        lambda: forget(blind, Retention(last=1)),
+        lambda: plan_repair(blind),
+    ):
+        with raises(Invalid, code):
+            change()
+    assert (kept.blobs, kept.content) == (blobs, old)
+    report = Verifier(blind, Level.DOCUMENTS).run(list_application(blind))
+    assert [one.error.code for one in report.damaged] == [code]
+
+
+@UNREADABLE
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_where_no_manifest_can_be_read_a_missing_head_is_not_one_that_never_was(
+    kept: Kept, how: str, code: str
+) -> None:
+    snapshots = kept.publish(10, 20)
+    kept.lose()
+    blind = unreadable(kept, snapshots, how)
+    for use in (blind.head, lambda: publication(blind), lambda: plan_repair(blind)):
+        with raises(Invalid, code):
+            use()
+    error = list_application(blind).error
+    assert error is not None
+    assert error.code == code
+    assert published_in(blind.repository) == [blind.application_id]
+
+
+@pytest.mark.parametrize("kept", ["directory"], indirect=True)
+def test_a_damaged_manifest_or_a_foreign_name_beside_it_stops_nothing(kept: Kept) -> None:
+    kept.publish(10)
+    names = kept.app_repository.names
+    (kept.directory / names.manifest("20231114T000000Z-00000009")).write_bytes(b'{"version": 2}')
+    (kept.directory / names.manifests / "my notes").write_bytes(b"")
+    pin(kept.app_repository, "newest")
+    kept.lose()
+    assert kept.app_repository.has_lost_head()
 
 
 @pytest.mark.parametrize("kept", ["directory"], indirect=True)
