@@ -71,8 +71,8 @@ def _lines(application_id: str, plan: HeadRepairPlan, *, applied: bool) -> list[
     ]
     if not head.snapshots:
         lines.append(
-            "  warning: nothing can be fetched then, and repo prune deletes all files a day later. Look first for the "
-            "manifests in a replica, or in the bucket's versions"
+            "  warning: nothing can be fetched then, and once a job has published, repo prune deletes all other files. "
+            "Look first for the manifests in a replica, or in the bucket's versions"
         )
     lines += _left_out("left out", plan)
     if applied:

@@ -218,12 +218,6 @@ def list_orders(app_repository: ApplicationRepository) -> list[tuple[int, int]]:
     return [(int(epoch), int(generation)) for epoch, generation, _ in names]
 
 
-def garbage_headers(app_repository: ApplicationRepository) -> list[GarbageList]:
-    """The headers of the lists of an application. Raises ``Corrupted`` if one is damaged."""
-    with scratch_directory("statecore-garbage-") as directory:
-        return [listed.header for listed in read_lists(app_repository, directory)]
-
-
 def _read_list(app_repository: ApplicationRepository, blob: Blob, path: Path) -> ListedGarbage:
     digest = sha256()
     with file_errors(path, keeps=False), path.open("wb") as file:
@@ -246,7 +240,9 @@ def _read_list(app_repository: ApplicationRepository, blob: Blob, path: Path) ->
     raise Corrupted(
         f"The list of garbage {blob.name} is damaged: {why}. Nothing was deleted.",
         code="garbage-list-damaged",
-        action="Check the object store. If the head is sound, delete this blob: the next prune makes another.",
+        action="Check the object store, then delete this blob: the next prune (of a replica the next copy) lists the "
+        "same again. If the head is missing, damaged or was put back, delete it only while no prune of this repository "
+        f"is running, and rebuild the head at once: {app_repository.repair_command} --apply",
         blob=blob.name,
         repository=app_repository.url,
         application_id=app_repository.application_id,

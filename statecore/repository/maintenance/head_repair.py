@@ -43,7 +43,7 @@ from statecore.repository.maintenance.garbage import (
     GarbageList,
     ListedGarbage,
     NameSet,
-    garbage_headers,
+    list_orders,
     names_of_snapshot,
     read_lists,
 )
@@ -173,12 +173,12 @@ def _plan_of_readable_head(
     jump: Callable[[], int],
 ) -> HeadRepairPlan:
     """Plan for a readable head: without the snapshots that cannot be read."""
-    lists = garbage_headers(app_repository)
+    lists = list_orders(app_repository)
     manifests, unread, _ = find_manifests(app_repository)
     orders = {name: found.order[:2] for name, found in manifests.items()}
     now = app_repository.read_head() or read  # jobs publish meanwhile
     recorded = read_retention(app_repository)
-    why = why_reverted(now.head, orders, [one.order for one in lists], recorded.notes)
+    why = why_reverted(now.head, orders, lists, recorded.notes)
     if why is not None:
         known = {"epoch": now.head.epoch, "generation": now.head.generation, "collection": now.head.collection}
         return _plan_of_manifests(

@@ -97,6 +97,7 @@ class Rules:
     repair_jumps: bool = True
     manifests_in_flight_stay: bool = True
     replicas_keep_what_the_source_has: bool = True
+    lists_are_deleted_by_hand_at_rest: bool = True
 
 
 def steps(state: State, rules: Rules) -> Iterator[State]:
@@ -252,6 +253,14 @@ def _repair(state: State, actor: tuple, rules: Rules) -> Steps:  # type: ignore[
         )
 
 
+def _operator(state: State, actor: tuple, rules: Rules) -> Steps:  # type: ignore[type-arg]
+    """``("operator", phase)``: deletes a damaged list of garbage where the head is missing and no collector at work."""
+    is_at_rest = not state.late and all(one[1] == "begin" for one in state.actors if one[0] == "collector")
+    may = is_at_rest or not rules.lists_are_deleted_by_hand_at_rest
+    if actor[1] == "begin" and state.head is None and state.garbage and may:
+        yield replace(state, garbage=frozenset()), ("operator", "done")
+
+
 def _forgetter(state: State, actor: tuple, rules: Rules) -> Steps:  # type: ignore[type-arg]
     """``("forget", phase, ...)``: one swap without all snapshots but the newest."""
     _, phase, *rest = actor
@@ -333,6 +342,7 @@ _ACTORS = {
     "writer": _writer,
     "collector": _collector,
     "repair": _repair,
+    "operator": _operator,
     "forget": _forgetter,
     "copier": _copier,
     "pruner": _pruner,
@@ -388,4 +398,5 @@ def copied(state: State, *, runs: int = 2) -> State:
 
 
 REPAIR = ("repair", "begin")
+OPERATOR = ("operator", "begin")
 FORGET = ("forget", "begin")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.repository.maintenance.collection_model import (
     FORGET,
+    OPERATOR,
     REPAIR,
     Blob,
     Rules,
@@ -24,6 +25,10 @@ SMALL = {
     "a writer while snapshots are forgotten": beginning(writer("w", ["left", "new"]), collector(4), FORGET),
     "a writer and a repair": beginning(writer("w", ["left"]), collector(3), REPAIR, disasters=1),
     "a repair": beginning(collector(4), FORGET, REPAIR, disasters=1),
+    "a damaged list and a repair": beginning(collector(4), FORGET, OPERATOR, REPAIR, disasters=1),
+    "a writer, a damaged list, and a repair": beginning(
+        writer("w", ["left"]), collector(3), OPERATOR, REPAIR, disasters=1
+    ),
     "a replica and a repair": copied(beginning(collector(1), FORGET, REPAIR, collection=2, disasters=1)),
 }
 OF_EARLIER = beginning(writer("v", ["left"]), collector(4), REPAIR, collection=1, disasters=1)
@@ -48,6 +53,7 @@ BROKEN_BY = {
     "manifests_in_flight_stay": SMALL["a writer"],
     "replicas_keep_what_the_source_has": SMALL["a replica and a repair"],
     "repair_reads_garbage": SMALL["a writer and a repair"],
+    "lists_are_deleted_by_hand_at_rest": SMALL["a damaged list and a repair"],
     "checks_head_before_deleting": LARGE["two collectors"],
     "repair_jumps": LARGE["a writer, a repair, and what an earlier writer left"],
 }

@@ -430,6 +430,23 @@ def test_no_record_is_written_before_the_first_head(lost: Lost) -> None:
     assert [name for name in app_repository.names.records if (lost.root / name).exists()] == []
 
 
+def test_a_damaged_list_of_garbage_matters_only_without_a_head(lost: Lost) -> None:
+    snapshots = lost.publish(10, 20, 30)
+    for _ in range(2):
+        Collector(lost.app_repository, min_age_ms=0).run()
+    forget(lost.app_repository, snapshots=snapshots[1:])
+    Collector(lost.app_repository, min_age_ms=0).run()
+    (listed,) = (lost.root / lost.app_repository.names.garbage_lists).iterdir()
+    flip(listed, listed.stat().st_size // 2)
+    assert plan_repair(lost.app_repository).problem is None
+    lost.head_file.unlink()
+    with raises(Corrupted, "garbage-list-damaged") as caught:
+        plan_repair(lost.app_repository)
+    assert "repo repair-head" in caught.value.action
+    listed.unlink()
+    assert names(lost.repaired().head) == snapshots, "their files are still there"
+
+
 def test_a_job_begun_before_the_repair_is_fenced(lost: Lost) -> None:
     snapshots = lost.publish(10, 20)
     job = lost.publishing.begin()
