@@ -108,6 +108,8 @@ class ReadHead(NamedTuple):
     version: str
 
 
+SAME_BUT_FOR_CASE = "Check the application id: in a directory that ignores case two ids must not differ in case alone."
+"""What an operator does first about a head or manifests of another application of the same repository."""
 OTHER_HEAD_RELEASE = "Use the release of statecore that wrote it, or a newer one."
 HEAD = DocumentType("head", VERSION, Head, OTHER_HEAD_RELEASE, is_open=True, is_sealed=True)
 
@@ -117,7 +119,7 @@ def decoded_head(content: bytes, repository: str, application_id: str, advice: s
     try:
         found = HEAD.read(content)
     except Invalid as error:
-        if HEAD.seal_holds(content):  # a version that this release does not know
+        if HEAD.seal_holds(content):  # of another release
             raise
         raise Corrupted(
             f"The head of {application_id} is damaged: {error.what}",
@@ -128,11 +130,14 @@ def decoded_head(content: bytes, repository: str, application_id: str, advice: s
     head = found.value
     head.needs.check_readable(f"The head of {application_id}")
     if (head.repository_id, head.application_id) != (repository, application_id):
+        is_copied = head.repository_id != repository
         raise Invalid(
             f"The head of {application_id} is that of {head.application_id} in repository {head.repository_id}, and "
             f"this is repository {repository}.",
             code="head-foreign",
-            action=f"It was copied here, or the repository descriptor was lost and replaced. {advice}",
+            action=f"It was copied here, or the repository descriptor was lost and replaced. {advice}"
+            if is_copied
+            else f"{SAME_BUT_FOR_CASE} If the head was copied here, delete it first. {advice}",
             application_id=application_id,
             repository_id=repository,
             found_application_id=head.application_id,

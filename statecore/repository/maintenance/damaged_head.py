@@ -1,4 +1,4 @@
-"""What can be read of a damaged head: numbers, pins and the retention. Never less is kept by it than without it."""
+"""What can be read of a damaged head: numbers, pins, retention, needs. Never less is kept by it than without it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from statecore.documents import parse_json
 from statecore.repository.head import Retention
+from statecore.repository.needs import NO_NEEDS, Needs
 
 _GREATEST = 1 << 53  # Numbers that are not below this are ignored
 
@@ -43,6 +44,15 @@ def salvaged_retention(content: bytes) -> Retention | None:
         if type(value := document.get(one.name)) is int and getattr(default, one.name) <= value < _GREATEST
     }
     return replace(default, **numbers)
+
+
+def salvaged_needs(content: bytes) -> Needs:
+    """The features that one has to know, where readable; one too many only refuses more."""
+    document = _object(content).get("needs")
+    if not isinstance(document, Mapping):
+        return NO_NEEDS
+    named = (document.get(one.name) for one in fields(Needs))
+    return Needs(*(tuple(str(one) for one in each) if isinstance(each, list) else () for each in named))
 
 
 def _object(content: bytes) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ Each manifest records epoch and generation of the head it was made for, and the 
 one cannot be used, its own previous one is next; where it cannot be read, the newest of those before it. One that was
 put just before its writer died cannot be told from a published one: what it names is complete all the same. Pins and
 retention are those of the retention record (:mod:`statecore.repository.maintenance.retention_record`), and whatever can
-be read of a damaged head.
+be read of a damaged head; so are the features that one has to know to write it.
 
 **With a head** that can be read, it alone decides which snapshots are published. It is rebuilt without those whose
 manifest or task manifests are damaged, because publications have to read these.
@@ -31,13 +31,19 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.application_repository import FOREIGN, ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR_NAME
-from statecore.repository.head import Head, ReadHead, Retention, decoded_head, encoded_head
+from statecore.repository.head import SAME_BUT_FOR_CASE, Head, ReadHead, Retention, decoded_head, encoded_head
 from statecore.repository.layout import collection_of
-from statecore.repository.maintenance.damaged_head import salvaged_numbers, salvaged_pins, salvaged_retention
+from statecore.repository.maintenance.damaged_head import (
+    salvaged_needs,
+    salvaged_numbers,
+    salvaged_pins,
+    salvaged_retention,
+)
 from statecore.repository.maintenance.found_manifests import ExcludedSnapshot, FoundManifest, find_manifests
 from statecore.repository.maintenance.garbage import (
     GarbageList,
@@ -55,14 +61,13 @@ from statecore.repository.maintenance.rebuilt_head import (
     with_pinned,
     with_pins_of_branches,
 )
-from statecore.repository.maintenance.retention_record import read_retention, record_named_pins
+from statecore.repository.maintenance.retention_record import RetentionRecord, read_retention, record_named_pins
 from statecore.repository.maintenance.reverted_head import why_reverted
 from statecore.repository.manifest import Manifest
-from statecore.repository.needs import UNSUPPORTED
+from statecore.repository.needs import NO_NEEDS, Needs
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.snapshot_verification import Damage, SnapshotVerification
 
-_DEFAULT = Retention()
 _JUMP = 1 << 40  # Collections that leave no trace are fewer by far
 _UNNAMED = "the head that is there does not name it"
 _COLLECTED = "the head did not name it any more, and its blobs are being deleted"
@@ -106,40 +111,40 @@ def plan_repair(
     app_repository.repository.check_primary()
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
-        recorded = read_retention(app_repository)
-        return _plan_of_manifests(
-            app_repository,
-            ("it is missing", "head-missing"),
-            None,
-            {},
-            advance,
-            jump,
-            pins=recorded.notes,
-            keep=recorded.keep,
-        )
+        kept = _kept(read_retention(app_repository))
+        return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance, jump, kept)
+    own_id = app_repository.repository.descriptor.id
     try:
-        found = decoded_head(
-            pointed.content,
-            app_repository.repository.descriptor.id,
-            app_repository.application_id,
-            app_repository.rebuild_advice,
-        )
+        found = decoded_head(pointed.content, own_id, app_repository.application_id, app_repository.rebuild_advice)
     except (Corrupted, Invalid) as error:
-        if error.code == UNSUPPORTED:
-            raise
-        recorded = read_retention(app_repository)
-        return _plan_of_manifests(
-            app_repository,
-            (error.what, error.code),
-            pointed.version,
-            salvaged_numbers(pointed.content),
-            advance,
-            jump,
-            pins=recorded.notes | salvaged_pins(pointed.content),
-            keep=recorded.keep_with(salvaged_retention(pointed.content)),
-        )
+        if isinstance(error, Invalid) and error.context.get("found_repository_id", own_id) == own_id:
+            raise  # of another release or application: it is no head of this one that was damaged or copied
+        content = pointed.content
+        salvaged = salvaged_pins(content), salvaged_retention(content), salvaged_needs(content)
+        kept = _kept(read_retention(app_repository), *salvaged)
+        numbers = salvaged_numbers(content)
+        problem = (error.what, error.code)
+        return _plan_of_manifests(app_repository, problem, pointed.version, numbers, advance, jump, kept)
     read = ReadHead(found.value, found.raw, pointed.version)
     return _plan_of_readable_head(app_repository, read, advance, jump)
+
+
+class _Kept(NamedTuple):
+    """What a head that is rebuilt from manifests has of the one before."""
+
+    pins: Mapping[str, str]  # the snapshots that it pins, and why
+    keep: Retention
+    needs: Needs
+
+
+def _kept(
+    recorded: RetentionRecord,
+    pins: Mapping[str, str] = MappingProxyType({}),
+    keep: Retention | None = None,
+    needs: Needs = NO_NEEDS,
+) -> _Kept:
+    """What the retention record has, and what can be read of the head."""
+    return _Kept({**recorded.notes, **pins}, recorded.keep_with(keep), recorded.needs.and_also(needs))
 
 
 def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) -> None:
@@ -181,17 +186,9 @@ def _plan_of_readable_head(
     why = why_reverted(now.head, orders, lists, recorded.notes)
     if why is not None:
         known = {"epoch": now.head.epoch, "generation": now.head.generation, "collection": now.head.collection}
-        return _plan_of_manifests(
-            app_repository,
-            (why, "head-reverted"),
-            now.version,
-            known,
-            advance,
-            jump,
-            pins=recorded.notes | now.head.pins,
-            keep=recorded.keep_with(now.head.keep),
-            before=now,
-        )
+        kept = _kept(recorded, now.head.pins, now.head.keep, now.head.needs)
+        problem = (why, "head-reverted")
+        return _plan_of_manifests(app_repository, problem, now.version, known, advance, jump, kept, before=now)
     with SnapshotVerification(app_repository, tolerated=(Corrupted,)) as verification:
         verified = verification.snapshots(read.head.snapshots, advance)
     damaged = [
@@ -224,9 +221,8 @@ def _plan_of_manifests(
     known: Mapping[str, int],
     advance: Callable[[], None],
     jump: Callable[[], int],
+    kept: _Kept,
     *,
-    pins: Mapping[str, str] = MappingProxyType({}),
-    keep: Retention = _DEFAULT,
     before: ReadHead | None = None,
 ) -> HeadRepairPlan:
     """Plan a head from the manifests.
@@ -236,11 +232,15 @@ def _plan_of_manifests(
         expected: its version; ``None`` where there is none.
         known: its epoch, generation and collection number, where known.
         jump: see :func:`random_jump`.
-        pins: the snapshots that it pins, and why.
-        keep: its retention, where known.
+        kept: what the new head has of the old one.
         before: the old one where it can be read.
+
+    Raises:
+        Invalid: only a newer release may write that head.
     """
     wrong, code = problem
+    pins = kept.pins
+    kept.needs.check_writable(f"The head of {app_repository.application_id}")
     named = set(pins) | ({entry.snapshot for entry in before.head.snapshots} if before else set())
     with scratch_directory("statecore-garbage-") as directory:
         listed = read_lists(app_repository, directory)  # before the manifests: what is listed after that is void
@@ -259,11 +259,8 @@ def _plan_of_manifests(
         known_names = {*manifests, *(one.snapshot for one in left_out)}
         gone = (entry.snapshot for entry in before.head.snapshots if entry.snapshot not in known_names)
         left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in gone]
-    foreign_ids = sorted(
-        {one.context["found_repository_id"] for one in foreign} - {app_repository.repository.descriptor.id}
-    )
-    if not manifests and foreign_ids:
-        raise _foreign_manifests(app_repository, foreign_ids)
+    if not manifests and foreign:
+        raise _foreign_manifests(app_repository, foreign)
     if not manifests and not left_out and expected is None and not app_repository.has_lost_head():
         there = [name for name in app_repository.applications() if name != app_repository.application_id]
         others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."
@@ -301,12 +298,12 @@ def _plan_of_manifests(
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published instead"
         left_out.append(ExcludedSnapshot(name, why, "not-connected" if rival is None else "superseded"))
-    entries, older = head_entries(app_repository, chain, pins, keep)
+    entries, older = head_entries(app_repository, chain, pins, kept.keep)
     left_out += [ExcludedSnapshot(name, _OLDER, "older") for name in older]
     head = next_head(
         app_repository, entries, manifests.values(), known, collection, None if before is None else before.head
     )
-    head = replace(head, keep=keep)
+    head = replace(head, keep=kept.keep, needs=kept.needs)
     document = encoded_head(head, None if before is None else before.raw)
     return HeadRepairPlan(wrong, head, tuple(left_out), document, expected, code)
 
@@ -338,19 +335,34 @@ def _is_listed(app_repository: ApplicationRepository, manifest: Manifest, garbag
         return False  # the verification says what is wrong with it
 
 
-def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]) -> Invalid:
-    """The error where all manifests are of other repositories, so the new head would be empty."""
+def _foreign_manifests(app_repository: ApplicationRepository, foreign: Sequence[Invalid]) -> Invalid:
+    """The error where all manifests are from elsewhere, so the new head would be empty."""
+    own = app_repository.repository.descriptor.id
+    ids = sorted({one.context["found_repository_id"] for one in foreign} - {own})
+    if not ids:
+        applications = sorted({one.context["found_application_id"] for one in foreign})
+        return Invalid(
+            f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of "
+            f"{', '.join(applications[:5])}. Nothing was changed: the new head would be empty.",
+            code=FOREIGN,
+            action=f"{SAME_BUT_FOR_CASE} If the manifests were copied here, move them away and run this again: "
+            f"{app_repository.repair_command} --apply",
+            repository_id=own,
+            application_id=app_repository.application_id,
+            found_application_ids=applications[:5],
+            repository=app_repository.url,
+        )
     init = shlex.join(["statecore", "repo", "init", "--repository", app_repository.url])
     return Invalid(
         f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of the "
-        f"repository {', '.join(ids[:5])}, and this one is {app_repository.repository.descriptor.id}. "
+        f"repository {', '.join(ids[:5])}, and this one is {own}. "
         "Nothing was changed: the new head would be empty.",
         code="repository-id-mismatch",
         action=f"If the repository descriptor was lost and replaced, delete {DESCRIPTOR_NAME} there and run init, "
         f"which restores the id that heads and manifests carry ({init}). If the manifests were copied here, move them "
         f"away and run this again: {app_repository.repair_command} --apply",
-        repository_id=app_repository.repository.descriptor.id,
-        found_repository_ids=list(ids[:5]),
+        repository_id=own,
+        found_repository_ids=ids[:5],
         application_id=app_repository.application_id,
         repository=app_repository.url,
     )

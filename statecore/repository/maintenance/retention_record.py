@@ -1,4 +1,4 @@
-"""The retention record of an application: its pins and its retention, for a head that is lost with them.
+"""The retention record of an application: pins, retention and needs of its head, for a head that is lost with them.
 
 It has every pin of the head: one is recorded before the head has it, and removed after the head has lost it. So it may
 have one more, of a process that was killed in between, or of a head that was set back. Collections keep what such a
@@ -18,6 +18,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import OTHER_HEAD_RELEASE, Head, Retention, SnapshotEntry
 from statecore.repository.maintenance.record_pointer import RecordPointer
 from statecore.repository.manifest import VERSION
+from statecore.repository.needs import NO_NEEDS, Needs
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class RetentionRecord:
     generation: int  # rises with every swap, so no two contents are equal
     pins: tuple[Pin, ...] = ()
     keep: Retention = Retention()  # noqa: RUF009  # it is frozen
+    needs: Needs = NO_NEEDS  # of the head
 
     def keep_with(self, other: Retention | None) -> Retention:
         """The retention of a head to be rebuilt, which may have had ``other``: never less than either of the two."""
@@ -55,7 +57,9 @@ RECORD = DocumentType("retention record", VERSION, RetentionRecord, OTHER_HEAD_R
 
 def read_retention(app_repository: ApplicationRepository) -> RetentionRecord:
     """The record of an application; an empty one if there is none. Raises ``Invalid`` for one of a newer release."""
-    return _pointer(app_repository).read()
+    found = _pointer(app_repository).read()
+    found.needs.check_readable(f"The retention record of {app_repository.application_id}")
+    return found
 
 
 def record_head(app_repository: ApplicationRepository) -> None:
@@ -92,7 +96,7 @@ def record_unpinned(app_repository: ApplicationRepository, snapshot: str) -> Non
 
 
 def _with_head(record: RetentionRecord, head: Head, pins: Mapping[str, str] = MappingProxyType({})) -> RetentionRecord:
-    return replace(_with_pins(record, {**record.notes, **head.pins, **pins}), keep=head.keep)
+    return replace(_with_pins(record, {**record.notes, **head.pins, **pins}), keep=head.keep, needs=head.needs)
 
 
 def _without_pins(record: RetentionRecord, snapshots: Collection[str]) -> RetentionRecord:

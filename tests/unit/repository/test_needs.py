@@ -16,13 +16,13 @@ from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Retention
 from statecore.repository.listing import list_application
 from statecore.repository.maintenance.collection import Collector
-from statecore.repository.maintenance.forget import forget, plan_forget
-from statecore.repository.maintenance.head_repair import plan_repair
-from statecore.repository.maintenance.pins import pin, unpin
-from statecore.repository.maintenance.retention_record import read_retention, record_pinned
+from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
+from statecore.repository.maintenance.pins import pin
+from statecore.repository.maintenance.retention_record import RECORD
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import Verifier
-from statecore.repository.needs import Needs
+from statecore.repository.needs import ENCRYPTION, Needs
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import create_replica, create_repository, open_repository
 from tests.harness.raising import raises
@@ -126,12 +126,40 @@ def test_what_is_needed_is_needed_of_the_next_head_too(
     assert orders.app_repository.head().needs == WRITE
 
 
-def test_a_pin_that_only_the_record_has_stays_for_a_head_that_needs_an_unknown_writer(
-    orders: Snapshots, first: None
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_rebuilt_head_needs_what_the_one_before_did(orders: Snapshots, first: None, *, is_damaged: bool) -> None:
+    """Where it is missing by the retention record, where it is damaged by what can be read of it."""
+    known = Needs(read=(ENCRYPTION,))
+    change_head(orders, known)
+    if not is_damaged:
+        pin(orders.app_repository, "newest")
+    lose(orders, is_damaged=is_damaged)
+    apply_repair(orders.app_repository, plan_repair(orders.app_repository))
+    assert orders.app_repository.head().needs == known
+
+
+@pytest.mark.parametrize("needs", [READ, WRITE])
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_head_is_not_rebuilt_that_this_release_may_not_write(
+    orders: Snapshots, first: None, needs: Needs, *, is_damaged: bool
 ) -> None:
-    gone = replace(orders.app_repository.head().snapshots[0], snapshot="gone")
-    record_pinned(orders.app_repository, orders.app_repository.head(), gone)
-    change_head(orders, WRITE)
-    with raises(Invalid, "format-unsupported", features=["leases"]):
-        unpin(orders.app_repository, "gone")
-    assert read_retention(orders.app_repository).notes.keys() == {"gone"}
+    if not is_damaged:
+        pin(orders.app_repository, "newest")
+        name = orders.app_repository.names.retention
+        record = RECORD.decode(orders.storage.pointers[name])
+        orders.storage.pointers[name] = RECORD.encode(replace(record, needs=needs))
+    change_head(orders, needs)
+    lose(orders, is_damaged=is_damaged)
+    before = dict(orders.storage.pointers)
+    with raises(Invalid, "format-unsupported", features=[*needs.read, *needs.write]):
+        plan_repair(orders.app_repository)
+    assert orders.storage.pointers == before
+
+
+def lose(orders: Snapshots, *, is_damaged: bool) -> None:
+    """The head is lost, or has a wrong bit."""
+    name = orders.app_repository.names.head
+    content = orders.storage.pointers.pop(name)
+    if is_damaged:
+        orders.storage.pointers[name] = content.replace(b'"first"', b'"fjrst"')
+        assert orders.storage.pointers[name] != content

@@ -152,6 +152,21 @@ def test_a_head_of_another_repository_is_recreated(lost: Lost, tmp_path: Path) -
     assert plan.head.generation == 4, "above what the copied head said"
 
 
+def test_the_head_of_another_application_is_not_taken_for_a_damaged_one(lost: Lost) -> None:
+    """As in a directory that ignores case, where both are one."""
+    lost.publish(10, 20)
+    (lost.root / "apps" / "Orders").symlink_to("orders")
+    other = ApplicationRepository(lost.app_repository.repository, "Orders")
+    before = lost.head_file.read_bytes()
+    with raises(Invalid, "head-foreign", application_id="Orders", found_application_id="orders"):
+        plan_repair(other)
+    assert lost.head_file.read_bytes() == before
+    lost.head_file.unlink()
+    with raises(Invalid, "manifest-foreign", application_id="Orders", found_application_ids=["orders"]):
+        plan_repair(other)
+    assert len(lost.repaired().head.snapshots) == 2
+
+
 @pytest.mark.parametrize("generation", [-1, 1 << 53, "7", True, None])
 def test_an_impossible_generation_of_a_damaged_head_is_ignored(lost: Lost, generation: object) -> None:
     snapshots = lost.publish(10, 20)
