@@ -32,7 +32,7 @@ from statecore.repository.repository import Repository, open_repository
 from statecore.repository.task_manifest_documents import decompress
 from statecore.repository.task_manifest_validation import check_names, check_structure
 
-FOREIGN = "manifest-foreign"  # Code of the error of a manifest from elsewhere
+FOREIGN_MANIFEST = "manifest-foreign"  # Code of the error of a manifest from elsewhere
 
 
 class ReadTaskManifest(NamedTuple):
@@ -318,7 +318,7 @@ class ApplicationRepository:
             raise Invalid(
                 f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
                 f"repository {manifest.repository_id}, and this is {self.repository.descriptor.id}.",
-                code=FOREIGN,
+                code=FOREIGN_MANIFEST,
                 action="It was copied here. " + self.document_advice,
                 snapshot=manifest.snapshot,
                 application_id=self.application_id,

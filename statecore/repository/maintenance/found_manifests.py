@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from statecore.errors import Invalid
-from statecore.repository.application_repository import FOREIGN, ApplicationRepository
+from statecore.repository.application_repository import FOREIGN_MANIFEST, ApplicationRepository
 from statecore.repository.manifest import MANIFEST, Manifest
 from statecore.repository.snapshot_verification import CONCURRENT_REQUESTS
 
@@ -57,7 +57,7 @@ def find_manifests(
             manifest = _decoded(app_repository, name, content)
             if isinstance(manifest, Invalid):
                 left_out.append(ExcludedSnapshot(snapshot, manifest.what, manifest.code))
-                if manifest.code == FOREIGN:
+                if manifest.code == FOREIGN_MANIFEST:
                     foreign.append(manifest)
                 continue
             if app_repository.names.manifest(manifest.snapshot) != name:

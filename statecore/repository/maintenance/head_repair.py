@@ -34,7 +34,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.repository.application_repository import FOREIGN, ApplicationRepository
+from statecore.repository.application_repository import FOREIGN_MANIFEST, ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR_NAME
 from statecore.repository.head import SAME_BUT_FOR_CASE, Head, ReadHead, Retention, decoded_head, encoded_head
 from statecore.repository.layout import collection_of
@@ -344,7 +344,7 @@ def _foreign_manifests(app_repository: ApplicationRepository, foreign: Sequence[
         return Invalid(
             f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of "
             f"{', '.join(applications[:5])}. Nothing was changed: the new head would be empty.",
-            code=FOREIGN,
+            code=FOREIGN_MANIFEST,
             action=f"{SAME_BUT_FOR_CASE} If the manifests were copied here, move them away and run this again: "
             f"{app_repository.repair_command} --apply",
             repository_id=own,
