@@ -250,9 +250,9 @@ class ApplicationRepository:
 
     def _had_head(self) -> bool:
         """Whether there is anything that is only written after a head."""
-        if next(iter(self.blobs.list(self.names.garbage_lists)), None) is not None:
+        if next(self.names.listed(self.blobs, "garbage"), None) is not None:
             return True
-        if any(self._is_later_manifest(blob.name) for blob in self.blobs.list(self.names.manifests)):
+        if any(self._is_later_manifest(blob.name) for blob in self.names.listed(self.blobs, "manifests")):
             return True
         return any(self.pointers.read(name) is not None for name in (self.names.retention, self.names.verified))
 

@@ -156,6 +156,10 @@ class Collector:
                 planned += [] if apply else [listed]
         return waiting, planned
 
+    def _is_due(self, listed: ListedGarbage, now_ms: int) -> bool:
+        is_old = now_ms - listed.blob.modified * 1000 >= self._min_age_ms
+        return is_old and (self._lists is None or listed.blob.name in self._lists)
+
     def _collected(self, leftovers: Amount, *, apply: bool) -> CollectionReport:
         app_repository = self._app_repository
         head = app_repository.head()
@@ -185,6 +189,7 @@ class Collector:
         )
         with scratch_directory("statecore-garbage-") as directory:
             waiting, planned = self._delete_lists(head, reachable, now_ms, report.deleted, directory, apply=apply)
+            report.lists = [one.blob.name for one in planned]
             for listed in waiting:
                 for _, size in listed.garbage:
                     report.waiting.add(size)

@@ -371,8 +371,8 @@ class Copier:
     def _list_deleted(self, head: Head, gone: Sequence[Blob]) -> Amount:
         """Put a list of what the source has deleted, and no other list has."""
         rule = GarbageRule(head, self._unnamed_manifests(head) if gone else {}, 0, 0)
-        with tempfile.TemporaryDirectory(prefix="statecore-copy-") as directory:
-            target, source = Path(directory, "target"), Path(directory, "source")
+        with scratch_directory("statecore-copy-") as directory:
+            target, source = directory / "target", directory / "source"
             target.mkdir()
             source.mkdir()
             listed = read_lists(self._target, target) if gone else []

@@ -40,8 +40,9 @@ def plan_forget(
     """What a retention, by default the head's own, keeps; or all but the named snapshots. Nothing is changed."""
     app_repository.repository.check_primary()
     head = app_repository.head()
+    app_repository.check_needs(head)
     check_not_reverted(app_repository, head)
-    return _plan(head, keep, {entry_of(app_repository, head, one).snapshot for one in snapshots})
+    return _plan(app_repository, head, keep, {entry_of(app_repository, head, one).snapshot for one in snapshots})
 
 
 def forget(
@@ -54,6 +55,7 @@ def forget(
     app_repository.repository.check_primary()
     read_retention(app_repository)  # refuses one of a newer release before anything is changed
     head = app_repository.head()
+    app_repository.check_needs(head)
     check_not_reverted(app_repository, head)  # the new generation would hide it
     named = {entry_of(app_repository, head, one).snapshot for one in snapshots}
     plan = _plan(app_repository, head, keep, named)

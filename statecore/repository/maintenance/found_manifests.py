@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from statecore.errors import Invalid
 from statecore.repository.application_repository import FOREIGN_MANIFEST, ApplicationRepository
+from statecore.repository.layout import printable
 from statecore.repository.manifest import MANIFEST, Manifest
 from statecore.repository.snapshot_verification import CONCURRENT_REQUESTS
 
@@ -44,9 +45,15 @@ def find_manifests(
 
     Raises ``Invalid`` if one may not be read, or is of another release: nothing can be decided without it.
     """
-    names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests)]
+    layout = app_repository.names
+    listed = [blob.name for blob in app_repository.blobs.list(layout.manifests)]
+    names = [name for name in listed if layout.kind_of(name) == "manifests"]
+    left_out = [
+        ExcludedSnapshot(printable(name.removeprefix(layout.manifests)), "its name is that of no manifest", FOREIGN)
+        for name in listed
+        if layout.kind_of(name) != "manifests"
+    ]
     found: list[FoundManifest] = []
-    left_out: list[ExcludedSnapshot] = []
     foreign: list[Invalid] = []
     with ThreadPoolExecutor(CONCURRENT_REQUESTS, "statecore-verify") as pool:
         for name, content in zip(names, pool.map(app_repository.listed_content, names), strict=True):

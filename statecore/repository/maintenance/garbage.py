@@ -29,7 +29,7 @@ from statecore.objectstore.base import Blob
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head
-from statecore.repository.incoming_file import file_errors, scratch_directory
+from statecore.repository.incoming_file import file_errors
 from statecore.repository.layout import is_collected
 from statecore.repository.maintenance.found_manifests import readable_manifest
 from statecore.repository.manifest import OTHER_RELEASE, VERSION, Manifest, TaskManifestReference

@@ -37,6 +37,7 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.application_repository import FOREIGN_MANIFEST, ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR_NAME
 from statecore.repository.head import SAME_BUT_FOR_CASE, Head, ReadHead, Retention, decoded_head, encoded_head
+from statecore.repository.incoming_file import scratch_directory
 from statecore.repository.layout import collection_of
 from statecore.repository.maintenance.damaged_head import (
     salvaged_needs,
@@ -44,7 +45,7 @@ from statecore.repository.maintenance.damaged_head import (
     salvaged_pins,
     salvaged_retention,
 )
-from statecore.repository.maintenance.found_manifests import ExcludedSnapshot, FoundManifest, find_manifests
+from statecore.repository.maintenance.found_manifests import FOREIGN, ExcludedSnapshot, FoundManifest, find_manifests
 from statecore.repository.maintenance.garbage import (
     GarbageList,
     ListedGarbage,
@@ -261,7 +262,8 @@ def _plan_of_manifests(
         left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in gone]
     if not manifests and foreign:
         raise _foreign_manifests(app_repository, foreign)
-    if not manifests and not left_out and expected is None and not app_repository.has_lost_head():
+    is_empty = not manifests and all(one.code == FOREIGN for one in left_out)
+    if is_empty and expected is None and not app_repository.has_lost_head():
         there = [name for name in app_repository.applications() if name != app_repository.application_id]
         others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."
         raise NotFound(

@@ -66,10 +66,13 @@ def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
 def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, note: str | None) -> Pinned:
     app_repository.repository.check_primary()
     read_retention(app_repository)  # refuses one of a newer release before anything is changed
-    found = app_repository.head()
-    check_not_reverted(app_repository, found)  # the new generation would hide it
+    head = app_repository.head()
+    app_repository.check_needs(head)  # also before the pin of a snapshot that only the record has is removed
+    check_not_reverted(app_repository, head)  # the new generation would hide it
     # A retry keeps to the snapshot that was the newest first.
-    before = wanted = entry_of(app_repository, found, snapshot)
+    before = wanted = entry_of(app_repository, head, snapshot)
+    if pinned:
+        app_repository.manifest(before)  # what cannot be fetched is not to be relied upon
 
     def change(head: Head) -> Head:
         nonlocal before, wanted

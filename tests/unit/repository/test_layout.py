@@ -37,7 +37,8 @@ def names(layout: Layout) -> list[str]:
 
 def test_every_name_of_this_release_has_a_kind_and_no_other_name_has() -> None:
     layout = Layout(APPLICATION, 3)
-    own = [*names(layout), *layout.records, layout.in_progress_marker, layout.garbage_list(1 << 30, 1 << 60, DIGEST)]
+    marker = layout.in_progress_marker("request")
+    own = [*names(layout), *layout.records, marker, layout.garbage_list(1 << 30, 1 << 60, DIGEST)]
     assert [layout.kind_of(f"{name}/result" if "/staging/" in name else name) for name in own] == [
         name.split("/")[2] for name in own
     ]

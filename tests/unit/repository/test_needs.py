@@ -16,10 +16,10 @@ from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.head import HEAD, Retention
 from statecore.repository.listing import list_application
 from statecore.repository.maintenance.collection import Collector
-from statecore.repository.maintenance.forget import forget
+from statecore.repository.maintenance.forget import forget, plan_forget
 from statecore.repository.maintenance.head_repair import apply_repair, plan_repair
-from statecore.repository.maintenance.pins import pin
-from statecore.repository.maintenance.retention_record import RECORD
+from statecore.repository.maintenance.pins import pin, unpin
+from statecore.repository.maintenance.retention_record import RECORD, read_retention, record_pinned
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import Verifier
 from statecore.repository.needs import ENCRYPTION, Needs
@@ -163,3 +163,14 @@ def lose(orders: Snapshots, *, is_damaged: bool) -> None:
     if is_damaged:
         orders.storage.pointers[name] = content.replace(b'"first"', b'"fjrst"')
         assert orders.storage.pointers[name] != content
+
+
+def test_a_pin_that_only_the_record_has_stays_for_a_head_that_needs_an_unknown_writer(
+    orders: Snapshots, first: None
+) -> None:
+    gone = replace(orders.app_repository.head().snapshots[0], snapshot="gone")
+    record_pinned(orders.app_repository, orders.app_repository.head(), gone)
+    change_head(orders, WRITE)
+    with raises(Invalid, "format-unsupported", features=["leases"]):
+        unpin(orders.app_repository, "gone")
+    assert read_retention(orders.app_repository).notes.keys() == {"gone"}

@@ -340,7 +340,6 @@ def test_without_room_for_temporary_files_nothing_is_changed_and_the_variable_is
     for call in (
         lambda: collect(orders, clock),
         lambda: Collector(orders.app_repository).plan(),
-        lambda: plan_repair(orders.app_repository),
     ):
         with raises(Capacity, "no-space") as caught:
             call()
