@@ -50,7 +50,7 @@ PARAMS = {
     "subset": Param(
         "/7",
         type=["null", "string"],
-        pattern=SUBSET_PATTERN,
+        pattern=f"{SUBSET_PATTERN}|^$",
         title="Part of the bytes",
         description="With the level bytes: /7 reads a seventh of the blobs, that whose last verification is the "
         "oldest; 2/7 the second. Empty: everything.",

@@ -336,9 +336,12 @@ class CheckpointMetrics:
     def record_check(
         self, checked: float, current: float | None, interval: float, read_at: float | None = None
     ) -> None:
-        """Record a check whether a checkpoint is due; ``current`` is a time when the newest snapshot was complete."""
+        """Record a check whether a checkpoint is due; ``current`` is a time when the newest snapshot was complete.
+
+        A time later than the check is of a machine whose clock is ahead: exported, it would mute alerts until then.
+        """
         self._set(CHECKPOINT_CHECKED, checked)
-        self._set(CHECKPOINT_SUCCESS, current)
+        self._set(CHECKPOINT_SUCCESS, None if current is None else min(current, checked))
         self._set(CHECKPOINT_INTERVAL, interval)
         self._set(SNAPSHOT_READ_AT, read_at)
 

@@ -54,17 +54,17 @@ def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
         raise NotFound(
             f"STATECORE_AWS_CONN names the connection {conn_id}, which does not exist.",
             code="connection-not-found",
-            action=f"Define the connection {conn_id} of type aws, or unset STATECORE_AWS_CONN if the worker's "
-            "environment, profile or role has the credentials.",
+            action=f"Define the connection {conn_id} with the access key as login, or unset STATECORE_AWS_CONN if the "
+            "worker's environment, profile or role has the credentials.",
             conn_id=conn_id,
             application_id=application_id,
         )
     extra = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "", {})}
     unknown = sorted(extra.keys() - _AWS_EXTRA.keys())
-    if connection.conn_type != "aws" or not connection.login or not connection.password or unknown:
+    if connection.conn_type not in _AWS_TYPES or not connection.login or not connection.password or unknown:
         raise Invalid(
-            f"The connection {conn_id} cannot be used as credentials of an object store: it has to be of type aws, "
-            f"with the access key as login and the secret as password"
+            f"The connection {conn_id} cannot be used as credentials of an object store: it has to be of type aws or "
+            f"generic, with the access key as login and the secret as password"
             + (f"; its extra has {', '.join(unknown)}, which is not supported." if unknown else "."),
             code="aws-connection-invalid",
             action="Correct it. To assume a role, give the worker a profile (AWS_PROFILE) and unset "
@@ -83,12 +83,15 @@ def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
     }
 
 
+_AWS_TYPES = ("aws", "generic")
+"""Airflow stores a connection as ``generic`` if it has no provider of its type: ``aws`` is of the Amazon provider."""
+
 _AWS_EXTRA = {
     "aws_session_token": "AWS_SESSION_TOKEN",
     "region_name": "AWS_DEFAULT_REGION",
     "endpoint_url": "AWS_ENDPOINT_URL",
 }
-"""Fields of the extra of an ``aws`` connection that are supported → boto3's environment variables."""
+"""Fields of the extra of such a connection that are supported → boto3's environment variables."""
 
 
 @contextmanager

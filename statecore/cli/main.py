@@ -324,6 +324,8 @@ def parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
         elif named and chosen not in ("", "repo", *COMMANDS):
             near = difflib.get_close_matches(chosen, COMMANDS, n=1)
             misused.message += f"; did you mean {near[0]}?" if near else ""
+        elif chosen in parsers:  # an option that is required may be misspelt
+            misused.message += _near_options(parsers[chosen], words)
         elif not named:  # what fits a terminal with the error; 2, as a script with an empty variable has not succeeded
             _with_commands(parser, _PURPOSE, {_FIRST_GROUP: GROUPS[_FIRST_GROUP]}, _FIRST_EPILOG)
         _misused(words, misused, with_help=chosen in ("", "repo"))

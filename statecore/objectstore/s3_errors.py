@@ -40,14 +40,16 @@ _KEY = _Refusal(
     Invalid,
     "object-store-access-denied",
     "The object store does not know the access key: it was deleted, replaced, or belongs to another store.",
-    "Check AWS_ACCESS_KEY_ID, the profile (AWS_PROFILE) and the endpoint.",
+    "Check AWS_ACCESS_KEY_ID, the profile (AWS_PROFILE), or in Airflow the connection of STATECORE_AWS_CONN; and the "
+    "endpoint.",
 )
 _SIGNATURE = _Refusal(
     Invalid,
     "object-store-access-denied",
     "The secret key does not belong to the access key, a proxy changes the request, or the server does not support "
     "checksums in requests (as Google Cloud Storage).",
-    "Check AWS_SECRET_ACCESS_KEY and any proxy. A server without such checksums cannot hold a repository.",
+    "Check AWS_SECRET_ACCESS_KEY, or in Airflow the connection of STATECORE_AWS_CONN, and any proxy. A server without "
+    "such checksums cannot hold a repository.",
 )
 _RIGHTS = _Refusal(
     Invalid,

@@ -108,8 +108,8 @@ class Problems:
             return "Correct the spec; nothing was changed."
         return (
             f"Set {', '.join(dict.fromkeys(self._variables))} where the job runs; nothing was changed. In Airflow the "
-            "connection kafka_<application id>, or that of STATECORE_KAFKA_CONN, provides KAFKA_USERNAME and "
-            "KAFKA_PASSWORD (docs/airflow.md)."
+            "connection kafka_<application id>, or that of STATECORE_KAFKA_CONN, provides KAFKA_USERNAME (its login), "
+            "KAFKA_PASSWORD, and KAFKA_<NAME> for each name of its extra (docs/airflow.md)."
         )
 
 

@@ -272,6 +272,12 @@ def test_checkpoint_metrics_give_last_success_and_freshness(collected: Collected
     assert not CheckpointMetrics(NO_METRICS, tags).is_exported
 
 
+def test_a_success_of_a_clock_that_is_ahead_is_exported_as_of_the_check(collected: Collected) -> None:
+    tags = {"application-id": "orders"}
+    CheckpointMetrics(collected.metrics, tags, ManualClock()).record_check(100.0, 700.0, 60.0)
+    assert collected.value(CHECKPOINT_SUCCESS, tags) == 100
+
+
 def test_verification_metrics_are_of_each_level(collected: Collected) -> None:
     exported = VerificationMetrics(collected.metrics, "orders", {"files": (90_500, 0), "bytes": (70_000, 2)})
     for level, since, damaged in (("files", 90.5, 0), ("bytes", 70.0, 2)):

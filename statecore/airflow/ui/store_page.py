@@ -67,7 +67,7 @@ def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, An
                 "name": one.name,
                 "unreadable": one.unreadable,
                 "freshness": next(filter(None, (standing(own).fresh for own in one.instances)), None),
-                "instances": [_instance_document(standing(instance).reports) for instance in one.instances],
+                "instances": [_instance_document(standing(instance)) for instance in one.instances],
             }
             for one in shown.applications
         ],
@@ -171,10 +171,12 @@ def _filter(text: str, state: str) -> Filter:
     return Filter(text.strip(), ReportOutcome(state) if state else None)
 
 
-def _instance_document(one: InstanceReports) -> dict[str, Any]:
+def _instance_document(standing: Standing) -> dict[str, Any]:
+    one = standing.reports
     last_restored, last_published = one.last_restored, one.last_published
     return {
         **one.instance._asdict(),
+        "is_red": standing.is_red,
         "last": one.last.to_json(),
         "last_restored": last_restored.to_json() if last_restored else None,
         "last_published": last_published.to_json() if last_published else None,

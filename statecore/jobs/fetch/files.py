@@ -73,7 +73,7 @@ class FetchedFiles:
         try:
             ensure_free_space(self._directory.path, needed)
         except Capacity as error:
-            error.action = "Free disk space there, or fetch fewer tasks (--task, --instance)."
+            error.action = "Free disk space there, or fetch or restore fewer tasks at a time."
             raise
 
     def at_hand(self, stores: Sequence[StoreToFetch]) -> dict[str, Path]:

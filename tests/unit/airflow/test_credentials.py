@@ -73,6 +73,7 @@ def test_a_connection_of_type_aws_gives_the_credentials_of_the_object_store(monk
         "AWS_DEFAULT_REGION": "eu-central-1",
         "AWS_ENDPOINT_URL": "http://s3:7070",
     }
+    assert of_type_aws(monkeypatch, conn_type="generic") == of_type_aws(monkeypatch)
     assert aws_environment(None, "orders") == {}
 
 
@@ -88,7 +89,7 @@ def test_an_empty_token_in_the_environment_counts_as_none(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"conn_type": "generic"}, {"login": None}, {"password": None}, {"extra": {"role_arn": "arn:aws:iam::1:role/r"}}],
+    [{"conn_type": "http"}, {"login": None}, {"password": None}, {"extra": {"role_arn": "arn:aws:iam::1:role/r"}}],
     ids=str,
 )
 def test_a_connection_that_gives_no_credentials_is_refused(

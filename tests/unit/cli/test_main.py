@@ -112,6 +112,7 @@ def test_a_wrong_command_line_exits_with_2_and_says_how(words):
     [
         (["info", "--stat-dirs", "/d"], "statecore info", "--state-dir?"),
         (["repo", "snapshots", "--repository", "file:///r", "--hold"], "statecore repo snapshots", "--held?"),
+        (["doctor", "--statedir", "/d"], "statecore doctor", "--state-dir?"),
         (["chekpoint"], "statecore COMMAND", "checkpoint?"),
     ],
 )

@@ -83,7 +83,7 @@ def test_the_runs_of_a_rotation_verify_all_applications_and_all_bytes(repository
 
 def test_damage_fails_the_task_of_its_application_at_once(repository: Repository, tmp_path: Path) -> None:
     repository.damage("orders")
-    run = load().test(run_conf={"repository": repository.url, "subset": None})
+    run = load().test(run_conf={"repository": repository.url, "subset": ""})
     assert str(run.state) == "failed"
     found = values(run, "verify")
     assert {name: str(one.state) for name, one in found.items()} == {"orders": "failed", "payments": "success"}
