@@ -6,8 +6,10 @@ are looked up. A store of another log, which by now is longer than the offset, h
 
 The evidence of one key (:class:`Comparison`) is interpreted with care. A row that an earlier or a later record explains
 belongs to this log: the store lost an update, or its offset was lowered. A missing row counts only if it cannot have
-expired, and no delete behind the offset may be compacted away. Timestamps and headers are not compared, because a topic
-may stamp its records itself (``message.timestamp.type``). One matching key is enough to report nothing.
+expired, and no delete behind the offset may be compacted away. No difference of a row counts that is older than its
+store's retention: no query returns it, and a restore by Kafka Streams 4.4 begins with the records of that time.
+Timestamps and headers are not compared, because a topic may stamp its records itself (``message.timestamp.type``). One
+matching key is enough to report nothing.
 
 Windows of stream-stream joins keep duplicates. The store numbers them, and the changelog does so for itself: a null
 value counts in the changelog alone. So their rows are looked for by key and window, whatever the number, and only that
@@ -21,7 +23,7 @@ import statecore.extras.pipeline
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice, takewhile
 from typing import NamedTuple
@@ -95,11 +97,13 @@ class NewestRecords:
         records: the newest first.
         earlier_values: key → values of its earlier records, as far as they were read.
         is_complete: whether the log has no more keys before the offset.
+        latest: the greatest timestamp (ms) of the records that were read.
     """
 
     records: Sequence[LastRecord]
     earlier_values: Mapping[bytes, frozenset[bytes]] = field(default_factory=dict)
     is_complete: bool = False
+    latest: int = -1
 
 
 class LaterRecords(NamedTuple):
@@ -179,7 +183,7 @@ def newest_of_segments(
         )
         if time // segmentation.interval_ms >= first_live
     ]
-    return NewestRecords(live, found.earlier_values)
+    return replace(found, records=live)
 
 
 def later_records(
@@ -228,13 +232,19 @@ def _newest_of(
             else:
                 full = True
     seen = {key: frozenset(values) for key, values in earlier.items()}
-    return NewestRecords(tuple(written.values()), seen, whole and not full)
+    latest = max((pc.max(batch["timestamp"]).as_py() for batch in batches if len(batch)), default=-1)
+    return NewestRecords(tuple(written.values()), seen, whole and not full, latest)
 
 
 def compare_rows(
-    kind: StoreKind, databases: Sequence[DatabasePath], newest: NewestRecords, *, live: bool = False
+    kind: StoreKind,
+    databases: Sequence[DatabasePath],
+    newest: NewestRecords,
+    retention_ms: int | None = None,
+    *,
+    live: bool = False,
 ) -> dict[bytes, Comparison]:
-    """Compare the rows of a store with the last records of their keys; ``live`` if none of these can have expired."""
+    """Compare the rows of a store with the last records of their keys; ``live`` if no segment can have expired."""
     rows_of = row_format(kind)
     keys = pa.array([one.key for one in newest.records], pa.binary())
     values = pa.array([one.value for one in newest.records], pa.binary())
@@ -257,7 +267,23 @@ def compare_rows(
                 shown[one.key] = _compare(
                     database, kind, one, row_key, newest.earlier_values.get(one.key, frozenset()), sure
                 )
+    for one in () if retention_ms is None else _older(newest, times, databases, retention_ms):
+        if shown[one.key] is not Comparison.EQUAL:
+            shown[one.key] = Comparison.UNDECIDED
     return shown
+
+
+def _older(
+    newest: NewestRecords, times: Sequence[int | None], databases: Sequence[DatabasePath], retention_ms: int
+) -> list[LastRecord]:
+    """The records that are older than the retention, by the time of their row or by their own timestamp."""
+    starts = (one.start for one in databases)
+    stream_time = max((at for at in (*times, *starts) if at is not None), default=-1)
+    return [
+        one
+        for one, at in zip(newest.records, times, strict=True)
+        if one.timestamp < newest.latest - retention_ms or (at is not None and at <= stream_time - retention_ms)
+    ]
 
 
 def _is_misfit(kind: StoreKind, keys: pa.Array, values: pa.Array, timestamps: pa.Array) -> bool:

@@ -355,8 +355,9 @@ def _rows_differ(
 
 
 def _compare_store(store: LoggedStoreOffsets, newest: NewestRecords, *, live: bool = False) -> dict[bytes, Comparison]:
+    retention_ms = None if store.segmentation is None else store.segmentation.retention_ms
     try:
-        return compare_rows(store.kind, store.databases, newest, live=live)
+        return compare_rows(store.kind, store.databases, newest, retention_ms, live=live)
     except (NotFound, Corrupted):
         return {}
 

@@ -27,7 +27,9 @@ from statecore.statedir.state_directory import StateDirectory
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.damage_functions import OFFSETS, database_of, edited, segments_of
+from tests.harness.fed_application import FedApplication
 from tests.harness.feeds import EVENTS, LEFT, PRICES, REFERENCE, RIGHT, SOURCE, events, feed
+from tests.harness.fleet import Fleet
 from tests.harness.kinds import GLOBALS, PLAIN, SOURCES, KindsApplication
 from tests.harness.rebuilding import KindsWorld, eventually, restored
 from tests.harness.streams import StreamsFailed, StreamsJvm
@@ -45,7 +47,7 @@ FORGETFUL = {**topics.COMPACTED, "min.cleanable.dirty.ratio": "1.0", "delete.ret
 Tables = dict[tuple[str, str], dict[bytes, bytes]]
 
 
-def look(world: World | KindsWorld, spec: ApplicationSpec | None = None) -> TopicsInspection:
+def look(world: World | FedApplication, spec: ApplicationSpec | None = None) -> TopicsInspection:
     """What the doctor finds, after which nothing in the directory has changed."""
     inspection = inspect(StateDirectory(world.state_dir, world.application_id), spec=spec)
     before = files_of(world.state_dir)
@@ -178,6 +180,25 @@ def test_windows_of_joins_are_right_after_late_records_and_restarts_and_a_lost_s
         for key in [*database.get_column_family("default").keys()]:
             database.get_column_family("default").delete(key)
     assert codes(look(world, spec)) == {(task, store): ("rows-differ", Severity.LOSS)}
+
+
+def test_rows_that_kafka_streams_does_not_restore_are_not_missed(
+    fleet: Fleet, application_id: str, state_dir: Path, tmp_path: Path
+) -> None:
+    """At-least-once 4.4 restores a store without an offset from the last record minus the retention on."""
+    world = fleet.application(application_id, state_dir, "at_least_once", OF_EVENTS, 1)
+    with world.on("4.4"):
+        world.feed(OF_EVENTS.feed(world.base, 1))
+    before = directory.read_application(state_dir / application_id)
+    spec = parse_spec(world.spec())
+    assert look(world, spec).findings == ()
+    world.state_dir = tmp_path / "another"
+    world.state_dir.mkdir()
+    with world.on("4.4"):
+        pass
+    after = directory.read_application(world.state_dir / application_id)
+    assert any(sum(map(len, after[of].values())) < sum(map(len, rows.values())) for of, rows in before.items())
+    assert look(world, spec).findings == ()
 
 
 @GUARANTEES

@@ -326,7 +326,8 @@ def test_a_segment_that_is_gone_is_found_by_the_records_of_its_time(
         "application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
         "subtopologies: {0: {stores: {s: {kind: window, retention: 2m}}}}\n"
     )
-    keys = [b"k" + time.to_bytes(8) + bytes(4) for time in range(0, stream_time + 1, 60_000)]
+    times = [*range(30_000, stream_time, 60_000), stream_time]  # those of the first segment are within the retention
+    keys = [b"k" + time.to_bytes(8) + bytes(4) for time in times]
     last = len(keys) - 1
     for start in starts:
         rows = [(keys[start // 60_000], b"v")]
@@ -341,6 +342,32 @@ def test_a_segment_that_is_gone_is_found_by_the_records_of_its_time(
     inspection = inspect(StateDirectory(tmp_path, "app"), spec=spec)
     seen = differing(inspect_topics(inspection, brokers.address, spec=spec, timeout=60.0, clock=lambda: NOW))
     assert seen == found
+
+
+@pytest.mark.parametrize(
+    ("row_time", "record_time", "found"),
+    [(70_000, 70_000, [0]), (60_000, 70_000, []), (70_000, 59_999, [])],  # of the row, and of its record, at 3 minutes
+)
+@pytest.mark.parametrize("newest", [1, 20])
+def test_a_row_that_is_older_than_the_retention_is_not_missed(
+    tmp_path: Path, brokers: ScriptedBrokers, newest: int, row_time: int, record_time: int, found: Sequence[int]
+) -> None:
+    """Kafka Streams 4.4 restores the records from that of the last one minus the retention on, whatever the segment."""
+    spec = read_spec(
+        "application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        "subtopologies: {0: {stores: {s: {kind: window, retention: 2m}}}}\n"
+    )
+    said = offsets(TOPIC, 0, newest)
+    write_database(
+        tmp_path / "app/0_0/s/s.60000", {"default": [(b"k" + (71_000).to_bytes(8) + bytes(4), b"v")], "offsets": said}
+    )
+    keys = [b"n%02d" % n + (180_000).to_bytes(8) + bytes(4) for n in range(newest)]
+    write_database(tmp_path / "app/0_0/s/s.180000", {"default": [(key, b"v") for key in keys], "offsets": said})
+    old = Record(0, record_time, b"k" + row_time.to_bytes(8) + bytes(4), b"v")
+    records = [old, *(Record(n, 180_000, key, b"v") for n, key in enumerate(keys, start=1))]
+    brokers.add(TOPIC, [part([batch([one]) for one in records])])
+    inspection = inspect(StateDirectory(tmp_path, "app"), spec=spec)
+    assert differing(inspect_topics(inspection, brokers.address, spec=spec, timeout=60.0, clock=lambda: NOW)) == found
 
 
 def test_only_inspected_tasks_are_said_to_be_of_no_partition(tmp_path: Path, brokers: ScriptedBrokers) -> None:
