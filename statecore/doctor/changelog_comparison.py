@@ -168,7 +168,7 @@ def newest_of_segments(
     batches = _all_of(reader, span, IsolationLevel.READ_COMMITTED, limits)
     if batches is None:
         return None
-    if any(_is_misfit(kind, batch["key"], batch["value"], batch["timestamp"]) for batch in batches):
+    if any(is_misfit(kind, batch["key"], batch["value"], batch["timestamp"]) for batch in batches):
         return NewestRecords(())
     times = row_format(kind).times
     of_batch = [times(batch["key"]).tolist() for batch in batches]
@@ -250,7 +250,7 @@ def compare_rows(
     values = pa.array([one.value for one in newest.records], pa.binary())
     timestamps = pa.array([one.timestamp for one in newest.records], pa.int64())
     shown = dict.fromkeys((one.key for one in newest.records), Comparison.UNDECIDED)
-    if not len(keys) or _is_misfit(kind, keys, values, timestamps):
+    if not len(keys) or is_misfit(kind, keys, values, timestamps):
         return shown
     times = [None] * len(keys) if rows_of.key_time_at is None else rows_of.times(keys).tolist()
     wanted: dict[DatabasePath, list[tuple[LastRecord, bytes]]] = {}
@@ -286,7 +286,7 @@ def _older(
     ]
 
 
-def _is_misfit(kind: StoreKind, keys: pa.Array, values: pa.Array, timestamps: pa.Array) -> bool:
+def is_misfit(kind: StoreKind, keys: pa.Array, values: pa.Array, timestamps: pa.Array) -> bool:
     """Whether some record cannot belong to a store of the kind."""
     no_headers = pa.array([b"\x00"] * len(keys), pa.binary())
     return row_format(kind).check(Records(keys, values, timestamps, no_headers)) is not None

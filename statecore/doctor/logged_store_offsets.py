@@ -168,7 +168,7 @@ def _store(
         usual,
         read_at_start(offsets),
         # Undeclared, an interval is derived from the existing segments, and may be a multiple of the right one.
-        tuple(_place(inspection, view, one.name, one.start, one.end if declared else None) for one in view.databases),
+        tuple(one if declared else replace(one, end=None) for one in database_paths(inspection.path, view)),
         closed=view.closed,
         in_use=in_use,
         readable=not any(one.broken for one in view.databases)
@@ -199,9 +199,10 @@ def _agree(view: StoreView, offsets: Mapping[TopicPartition, int]) -> bool:
     return all(offset == offsets.get(part) for one in view.databases for part, offset in one.offsets.items())
 
 
-def _place(inspection: Inspection, view: StoreView, name: str, start: int | None, end: int | None) -> DatabasePath:
-    task = inspection.path / view.task
-    return DatabasePath(task / (view.store if view.segmented else PLAIN_PARENT) / name, start, end)
+def database_paths(application: Path, view: StoreView) -> tuple[DatabasePath, ...]:
+    """The databases of a store in the directory of its application."""
+    parent = application / view.task / (view.store if view.segmented else PLAIN_PARENT)
+    return tuple(DatabasePath(parent / one.name, one.start, one.end) for one in view.databases)
 
 
 def _checkpoint(task: Path) -> dict[TopicPartition, int]:

@@ -151,7 +151,9 @@ def test_records_behind_the_offset_that_the_changelog_has_no_more(
         assert answers == right
 
     repaired = older.copied("repaired")
-    assert repair(repaired, apply=True).remaining == ()
+    with raises(Invalid, "rebuild-source-unverified"):  # the deleted records may have been the last ones of keys
+        repair(repaired, apply=True)
+    assert repair(repaired, apply=True, approved=repair(repaired).plan_id).remaining == ()
     answers, records = repaired.reopen()
     assert answers == right
     rest = sum(topics.end_offset(world.servers, f"{application_id}-{store}-changelog", 1) for store in KINDS)

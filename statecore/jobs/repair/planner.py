@@ -22,7 +22,7 @@ from statecore.errors import Corrupted
 from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
 from statecore.jobs.repair.plan import PlannedRepair, permission_denied
-from statecore.jobs.repair.rebuilds import doubts_about, logs_of, repository_for
+from statecore.jobs.repair.rebuild_plan import doubts_about, logs_of, repository_for
 from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 from statecore.jobs.repair.request import RepairRequest
 from statecore.statedir.file_trees import fingerprint
@@ -112,7 +112,14 @@ class RepairPlanner:
         declared = self.context.declared
         logs: Mapping[Rebuild, tuple[str, ...]] = {}
         if declared is not None and not self.request.offline:
-            logs = logs_of(declared, repairs.rebuilds, self.request.timeout)
+            logs = logs_of(
+                declared,
+                repairs.rebuilds,
+                self.directory.path,
+                found.stores,
+                self.request.timeout,
+                self.request.compare_time,
+            )
         return tuple(
             RebuiltStores(
                 one.stores,

@@ -7,9 +7,10 @@ from typing import Any
 
 from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import GLOBAL
-from statecore.jobs.repair.rebuilds import doubts_about
+from statecore.jobs.repair.rebuild_plan import doubts_about
 
 FULL, EMPTY = "names-0 of topic 7", "names-1 of topic 7, which has no record"
+SHORTENED = "names-2 of topic 7, whose first records were deleted"
 
 
 def rebuild() -> Any:
@@ -21,6 +22,11 @@ def test_of_a_store_of_which_one_partition_has_records_something_would_be_left()
     (part,), (whole,) = doubts_about(rebuild(), (FULL, EMPTY), ()), doubts_about(rebuild(), (EMPTY,), ())
     assert ("part of table" in part, "part of table" in whole) == (True, False)
     assert all(f"{EMPTY}." in said and str(FULL) not in said for said in (part, whole))
+
+
+def test_rows_may_have_been_in_records_that_were_deleted() -> None:
+    (doubt,) = doubts_about(rebuild(), (FULL, SHORTENED), ())
+    assert f"{SHORTENED}." in doubt
 
 
 def test_findings_are_quoted_with_or_without_a_full_stop() -> None:
