@@ -41,7 +41,7 @@ from statecore.doctor.findings import Finding, Undecided
 from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
 from statecore.doctor.topic_findings import BrokerAnswers, topic_finding
 from statecore.errors import Corrupted, NotFound
-from statecore.formats.kinds import StoreKind
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
@@ -51,6 +51,10 @@ from statecore.words import shortened_list
 _MAX_NAMED = 5
 _LISTED = 16
 _TIME_OVER = "the time to compare was over: --compare-time"
+_KEEP_A_COPY = (
+    "Keep a copy of the directory before the application starts (statecore backup --offline), and find out who deleted "
+    "the records."
+)
 _SOME_DIFFER = "some of its rows differ from its changelog (statecore diff shows which)"
 
 
@@ -86,7 +90,15 @@ class StoreLogs:
             yield from self._recreated(store, partition, log, topic)
 
     def with_rows(self, store: LoggedStoreOffsets, found: Finding) -> Finding:
-        """A finding of a partition of which a global store has no offset; a loss if the store has rows of it."""
+        """The finding with what the rows of the store say about its severity."""
+        if found.code == "offset-missing":
+            return self._without_offset(store, found)
+        if found.code != "offset-before-start" or store.is_global or store.kind in WINDOWED_KINDS:
+            return found
+        return self._only_copy(store, found) if store.kind.can_be_built else found
+
+    def _without_offset(self, store: LoggedStoreOffsets, found: Finding) -> Finding:
+        """The finding of a partition of which a global store has no offset; a loss if the store has rows of it."""
         partition = found.partition
         assert partition is not None
         log = self.answers.logs[partition]
@@ -97,6 +109,15 @@ class StoreLogs:
             return replace(found, what=f"{found.what} {what}", severity=Severity.LOSS)
         what = "No row of it was found, as if it were added after the application started: nothing has to be done then."
         return replace(found, what=f"{found.what} {what}")
+
+    def _only_copy(self, store: LoggedStoreOffsets, found: Finding) -> Finding:
+        """The finding of an offset before the start of a log; a loss if no log has the store's rows any more."""
+        assert found.partition is not None
+        log = self.answers.logs[found.partition]
+        if log.log_start < log.log_end or not has_rows(store.kind, store.databases):
+            return found
+        what = f"{found.what} The log is empty, so that nothing else has the rows of the store."
+        return replace(found, what=what, severity=Severity.LOSS, repair=None, own_remedy=_KEEP_A_COPY)
 
     def _stale(
         self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription

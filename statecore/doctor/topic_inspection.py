@@ -21,6 +21,7 @@ from statecore.changelog.groups import committed_offsets, committed_partitions
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.doctor.changelog_comparison import ReadLimits
+from statecore.doctor.checks.damage import check_grace_buffer
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import Inspection
@@ -122,6 +123,7 @@ def inspect_topics(
         found = _compare(stores, logs)
         if alone:
             found = blame_checkpoint_file(found, alone, _compare(alone, logs))
+        found += _restored_buffers(inspection, found)
         found += _of_no_partition(absent, answers.topics)
         found += findings_beyond_stores(stores, answers)
     return TopicsInspection(tuple(found), (*logs.undecided, *denied))
@@ -184,8 +186,7 @@ def _compare(stores: Sequence[LoggedStoreOffsets], logs: StoreLogs) -> list[Find
     answers = logs.answers
     named = {(store.task, store.store): store for store in stores}
     found = [
-        logs.with_rows(named[one.task, one.store], one) if one.code == "offset-missing" else one
-        for one in findings_of_offsets(stores, answers, logs.guarantee)
+        logs.with_rows(named[one.task, one.store], one) for one in findings_of_offsets(stores, answers, logs.guarantee)
     ]
     reported = {(one.task, one.store, one.partition) for one in found if one.partition is not None}
     for store in stores:
@@ -193,6 +194,22 @@ def _compare(stores: Sequence[LoggedStoreOffsets], logs: StoreLogs) -> list[Find
             if partition in answers.logs and (store.task, store.store, partition) not in reported:
                 found += logs.findings(store, partition)
     return found
+
+
+_OUT_OF_RANGE = frozenset({"offset-past-end", "offset-before-start"})
+"""With such an offset of one store Kafka Streams restores all stores of its task from nothing, whatever the guarantee.
+"""
+
+
+def _restored_buffers(inspection: Inspection, found: Sequence[Finding]) -> list[Finding]:
+    """Findings of grace buffers that the next start restores because the log of some store lacks its offset."""
+    restored = {one.task for one in found if one.code in _OUT_OF_RANGE}
+    return [
+        finding
+        for view in inspection.stores
+        if view.task in restored and not any(one.code == "grace-buffer-miskeyed" for one in view.findings)
+        for finding in check_grace_buffer(view, is_wiped=True)
+    ]
 
 
 def query_brokers(

@@ -176,14 +176,14 @@ def _reference(store: StoreView) -> str:
 def check_grace_buffer(store: StoreView, *, is_wiped: bool) -> list[Finding]:
     """Rows with the wrong keys of a restore by Kafka Streams, which it never finds again.
 
-    ``is_wiped`` says whether the next start wipes the task, which restores the buffer.
+    ``is_wiped`` says whether the next start restores the task from nothing, and so the buffer.
     """
     if not store.miskeyed:
         if not is_wiped or store.kind is not StoreKind.GRACE_BUFFER or not store.rows or store.in_use:
             return []
         what = (
-            "is restored at the next start, which wipes its task for another finding: Kafka Streams then mis-keys its "
-            f"{number_of(store.rows, 'row')}, and the join never emits these records"
+            "is restored at the next start, with its whole task, because of another finding: Kafka Streams then "
+            f"mis-keys its {number_of(store.rows, 'row')}, and the join never emits these records"
         )
         code = "grace-buffer-miskeyed"
         return [store_finding(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]

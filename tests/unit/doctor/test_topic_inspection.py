@@ -19,7 +19,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from statecore.changelog.delete_retention import CLOCK_MARGIN_MS
 from statecore.doctor.diagnosis import inspect
-from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import Inspection
 from statecore.doctor.topic_inspection import Brokers, TopicsInspection, inspect_topics
@@ -126,6 +126,58 @@ def test_a_store_found_stale_by_offsets_is_not_compared_with_the_log(tmp_path: P
     assert brokers.asked(FetchRequest) == []
     same = inspect_topics(inspected(tmp_path), brokers.address, timeout=60.0)
     assert same.findings == found.findings
+
+
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+@pytest.mark.parametrize(
+    ("data", "rows", "severity", "repair"),
+    [
+        ([], SAME, LOSS, None),  # nothing else has the rows
+        ([], [], None, Repair.REBUILD),
+        (WHOLE[3:], SAME, None, Repair.REBUILD),
+    ],
+)
+def test_rows_of_an_emptied_log_are_the_only_copy(
+    tmp_path: Path,
+    brokers: ScriptedBrokers,
+    guarantee: ProcessingGuarantee,
+    data: list[bytes],
+    rows: Sequence[tuple[bytes, bytes]],
+    severity: Severity | None,
+    repair: Repair | None,
+) -> None:
+    written(tmp_path, 1, rows=rows)
+    brokers.add(TOPIC, [part(data, log_start=3)])
+    (one,) = looked(tmp_path, brokers, guarantee=guarantee).findings
+    by_guarantee = Severity.ERROR if guarantee is EXACTLY_ONCE else LOSS
+    assert (one.code, one.severity, one.repair) == ("offset-before-start", severity or by_guarantee, repair)
+
+
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+@pytest.mark.parametrize(("log_start", "codes"), [(5, []), (6, ["offset-before-start", "grace-buffer-miskeyed"])])
+def test_a_grace_buffer_is_restored_with_a_store_of_its_task_whose_log_lost_its_beginning(
+    tmp_path: Path,
+    brokers: ScriptedBrokers,
+    guarantee: ProcessingGuarantee,
+    log_start: int,
+    codes: Sequence[str],
+) -> None:
+    spec = read_spec(
+        f"application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: {guarantee}\nsubtopologies:\n"
+        "  0: {stores: {s: {kind: join-window, retention: 2m}, b: {kind: grace-buffer}}}\n"
+    )
+    rows = [(b"k" + (60_000).to_bytes(8) + bytes(4), b"v")]
+    write_database(tmp_path / "app/0_0/s/s.60000", {"default": rows, "offsets": offsets(TOPIC, 0, 4)})
+    for task in ("0_0", "0_1"):
+        buffered = [((60_000).to_bytes(8) + bytes(4) + b"k", b"v")]
+        write_database(tmp_path / f"app/{task}/b/b.0", {"default": buffered})
+        entry = {TopicPartition("app-b-changelog", int(task[-1])): 0}
+        (tmp_path / f"app/{task}/.checkpoint_b").write_bytes(encode_checkpoint(entry))
+    brokers.add(TOPIC, [part([], log_start=log_start), part([])])  # of a join, idle for longer than its topic retains records
+    brokers.add("app-b-changelog", [part(log((0, b"k", b"v"))) for _ in range(2)])
+    inspection = inspect(StateDirectory(tmp_path, "app"), spec=spec)
+    found = inspect_topics(inspection, brokers.address, spec=spec, timeout=60.0).findings
+    assert [(one.code, one.task) for one in found] == [(code, "0_0") for code in codes]
 
 
 def test_a_source_topic_is_asked_for_what_the_group_has_committed(tmp_path: Path, brokers: ScriptedBrokers) -> None:
