@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from statecore.changelog.cleanup_policy import NO_LIMIT, why_not_compacted
 from statecore.changelog.model import LogOffsets, TopicDescription
@@ -19,7 +19,7 @@ from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.model import ProcessingGuarantee, StoreSpec
 from statecore.words import number_of
 
 _REBUILT = Severity.ERROR
@@ -74,13 +74,74 @@ def findings_of_offsets(
     return [found for store in stores for found in _of_store(store, answers, guarantee)]
 
 
-def findings_beyond_stores(stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers) -> list[Finding]:
+class AbsentStore(NamedTuple):
+    """A declared store of which a task has no directory.
+
+    Attributes:
+        partition: the task's partition of its changelog.
+        is_source: whether that is an input of the application.
+    """
+
+    task: str
+    declared: StoreSpec
+    partition: TopicPartition
+    is_source: bool
+
+
+def findings_of_absent(absent: Sequence[AbsentStore], topics: Mapping[str, TopicDescription]) -> list[Finding]:
+    """Findings of absent stores: their changelog does not have the task's partition, or is missing."""
+    return [found for one in absent for found in _of_absent(one, topics.get(one.partition.topic))]
+
+
+def _of_absent(one: AbsentStore, topic: TopicDescription | None) -> Iterator[Finding]:
+    """A store on disk that is absent is found without brokers."""
+    name, partition = one.declared.name, one.partition
+    if topic is None and not one.declared.is_restorable:
+        yield Finding(
+            "topic-missing",
+            f"There is no topic {partition.topic}: if the application has run with the store before, its rows are lost",
+            Severity.WARNING,
+            one.task,
+            name,
+            evidence={"topic": partition.topic},
+            own_remedy=_IN_NO_DIRECTORY,
+        )
+    if topic is not None and partition.partition >= topic.partitions:
+        yield Finding(
+            "partition-unknown",
+            f"The task is of partition {partition.partition} of {topic.name}, which has {topic.partitions}.",
+            Severity.WARNING,
+            one.task,
+            name,
+            partition=partition,
+            evidence={"topic": topic.name, "partitions": topic.partitions, "topic_id": topic.topic_id},
+        )
+
+
+_IN_NO_DIRECTORY = (
+    "Find out who deleted the topic: the application creates it again, empty, and no directory has the rows. Nothing "
+    "has to be done if the application never ran with this store."
+)
+
+
+def findings_beyond_stores(
+    stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers, absent: Sequence[AbsentStore] = ()
+) -> list[Finding]:
     """Findings of all stores together: what the group has committed, and partitions of a subtopology's topics."""
     by_subtopology: dict[int, list[LoggedStoreOffsets]] = {}
+    absent_by_subtopology: dict[int, list[AbsentStore]] = {}
     for store in stores:
         if not store.is_global:
             by_subtopology.setdefault(TaskId.parse(store.task).subtopology, []).append(store)
-    found = [one for _, of in sorted(by_subtopology.items()) for one in _of_partition_counts(of, answers)]
+    for one in absent:
+        absent_by_subtopology.setdefault(TaskId.parse(one.task).subtopology, []).append(one)
+    found = [
+        finding
+        for number in sorted(by_subtopology.keys() | absent_by_subtopology.keys())
+        for finding in _of_partition_counts(
+            by_subtopology.get(number, ()), absent_by_subtopology.get(number, ()), answers
+        )
+    ]
     applied = {f"{store.task} {store.store}" for of in by_subtopology.values() for store in of if store.known}
     if answers.group is not None and not answers.group and applied:
         what = (
@@ -91,7 +152,9 @@ def findings_beyond_stores(stores: Sequence[LoggedStoreOffsets], answers: Broker
     return found
 
 
-def _of_partition_counts(stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers) -> Iterator[Finding]:
+def _of_partition_counts(
+    stores: Sequence[LoggedStoreOffsets], absent: Sequence[AbsentStore], answers: BrokerAnswers
+) -> Iterator[Finding]:
     """Topics of one subtopology with another number of partitions than most of its changelogs.
 
     Every changelog has as many partitions as the greatest source topic of its subtopology.
@@ -102,6 +165,10 @@ def _of_partition_counts(stores: Sequence[LoggedStoreOffsets], answers: BrokerAn
         for topic in sorted({partition.topic for partition in store.partitions} & answers.topics.keys()):
             of = sources if store.is_source(topic) else counts if topic == store.default_changelog else {}
             of[store.store, topic] = answers.topics[topic].partitions
+    for one in absent:
+        if (topic := one.partition.topic) in answers.topics:
+            of = sources if one.is_source else counts
+            of[one.declared.name, topic] = answers.topics[topic].partitions
     if not counts:
         return
     usual, _ = max(Counter(counts.values()).items(), key=lambda one: (one[1], -one[0]))

@@ -22,16 +22,17 @@ from statecore.changelog.model import TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.doctor.changelog_comparison import ReadLimits
 from statecore.doctor.checks.damage import check_grace_buffer
-from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import Inspection
 from statecore.doctor.logged_store_offsets import LoggedStoreOffsets, logged_store_offsets
 from statecore.doctor.store_logs import StoreLogs
 from statecore.doctor.topic_findings import (
+    AbsentStore,
     BrokerAnswers,
     blame_checkpoint_file,
     existing_partitions,
     findings_beyond_stores,
+    findings_of_absent,
     findings_of_offsets,
     grown_inputs,
     source_partitions,
@@ -40,7 +41,7 @@ from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import NullProgress, Progress
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, is_source
 
 _FETCH_BYTES = 1 << 20
 
@@ -115,7 +116,7 @@ def inspect_topics(
     absent = [] if spec is None else _absent_stores(inspection, spec)
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
-        answers = query_brokers(cluster, inspection.application_id, stores, [partition for *_, partition in absent])
+        answers = query_brokers(cluster, inspection.application_id, stores, [one.partition for one in absent])
         answers, denied = _with_group(cluster, inspection, stores, answers)
         alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
@@ -124,8 +125,8 @@ def inspect_topics(
         if alone:
             found = blame_checkpoint_file(found, alone, _compare(alone, logs))
         found += _restored_buffers(inspection, found)
-        found += _of_no_partition(absent, answers.topics)
-        found += findings_beyond_stores(stores, answers)
+        found += findings_of_absent(absent, answers.topics)
+        found += findings_beyond_stores(stores, answers, absent)
     return TopicsInspection(tuple(found), (*logs.undecided, *denied))
 
 
@@ -150,34 +151,18 @@ def _with_group(
     return answers, grown_inputs(stores, answers)
 
 
-def _absent_stores(inspection: Inspection, spec: ApplicationSpec) -> list[tuple[str, str, TopicPartition]]:
-    """Task, store and changelog partition of declared stores that an inspected task does not have."""
+def _absent_stores(inspection: Inspection, spec: ApplicationSpec) -> list[AbsentStore]:
+    """The declared stores with a changelog of which an inspected task has no directory, such as stores in memory."""
     there = {(view.task, view.store) for view in inspection.stores}
     return [
-        (task, store.name, of.partition_of(store.changelog))
+        AbsentStore(task, store, of.partition_of(store.changelog), is_source(spec, store))
         for task in sorted(inspection.whole_tasks)
         if (of := TaskId.match(task)) is not None and not of.is_global
         for store in spec.stores_of(task)
-        if store.is_restorable and not store.is_undecided and (task, store.name) not in there
-    ]
-
-
-def _of_no_partition(
-    absent: Sequence[tuple[str, str, TopicPartition]], topics: Mapping[str, TopicDescription]
-) -> list[Finding]:
-    """Findings of absent stores whose changelog does not have the task's partition."""
-    return [
-        Finding(
-            "partition-unknown",
-            f"The task is of partition {partition.partition} of {partition.topic}, which has {topic.partitions}.",
-            Severity.WARNING,
-            task,
-            store,
-            partition=partition,
-            evidence={"topic": topic.name, "partitions": topic.partitions, "topic_id": topic.topic_id},
-        )
-        for task, store, partition in absent
-        if (topic := topics.get(partition.topic)) is not None and partition.partition >= topic.partitions
+        if store.is_logged
+        and not store.is_undecided
+        and store.changelog != UNKNOWN_CHANGELOG
+        and (task, store.name) not in there
     ]
 
 

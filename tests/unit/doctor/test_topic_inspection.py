@@ -173,7 +173,9 @@ def test_a_grace_buffer_is_restored_with_a_store_of_its_task_whose_log_lost_its_
         write_database(tmp_path / f"app/{task}/b/b.0", {"default": buffered})
         entry = {TopicPartition("app-b-changelog", int(task[-1])): 0}
         (tmp_path / f"app/{task}/.checkpoint_b").write_bytes(encode_checkpoint(entry))
-    brokers.add(TOPIC, [part([], log_start=log_start), part([])])  # of a join, idle for longer than its topic retains records
+    brokers.add(
+        TOPIC, [part([], log_start=log_start), part([])]
+    )  # the join was idle for longer than it retains records
     brokers.add("app-b-changelog", [part(log((0, b"k", b"v"))) for _ in range(2)])
     inspection = inspect(StateDirectory(tmp_path, "app"), spec=spec)
     found = inspect_topics(inspection, brokers.address, spec=spec, timeout=60.0).findings
@@ -435,6 +437,33 @@ def test_only_inspected_tasks_are_said_to_be_of_no_partition(tmp_path: Path, bro
         inspection = inspect(StateDirectory(tmp_path, "app"), spec=spec, tasks=tasks)
         found = inspect_topics(inspection, brokers.address, spec=spec, timeout=60.0, clock=lambda: NOW).findings
         assert [(one.code, one.task) for one in found] == [("partition-unknown", task) for task in absent]
+
+
+@pytest.mark.parametrize(
+    ("kind", "partitions", "codes"),
+    [
+        ("in-memory", 1, []),
+        ("in-memory", 2, [("partitions-differ", "", Severity.ERROR)]),
+        ("in-memory", 0, [("topic-missing", "0_0", Severity.WARNING)]),
+        ("key-value", 0, []),  # the directory shows that it is absent
+        ("key-value", 2, [("partitions-differ", "", Severity.ERROR)]),
+    ],
+)
+def test_the_changelog_of_a_store_without_a_directory_is_asked_for(
+    tmp_path: Path, brokers: ScriptedBrokers, kind: str, partitions: int, codes: Sequence[tuple[str, str, Severity]]
+) -> None:
+    spec = read_spec(
+        "application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        f"subtopologies: {{0: {{stores: {{s: {{kind: key-value}}, m: {{kind: {kind}}}}}}}}}\n"
+    )
+    written(tmp_path)
+    brokers.add(TOPIC, [part(WHOLE)])
+    if partitions:
+        brokers.add("app-m-changelog", [part([]) for _ in range(partitions)])
+    inspection = inspect(StateDirectory(tmp_path, "app"), spec=spec)
+    found = inspect_topics(inspection, brokers.address, spec=spec, timeout=60.0, clock=lambda: NOW).findings
+    assert [(one.code, one.task, one.severity) for one in found] == codes
+    assert {one.store for one in found} <= {"m"}
 
 
 def test_rows_ahead_of_the_offset_are_of_the_same_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
