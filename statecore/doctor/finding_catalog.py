@@ -659,6 +659,17 @@ def _kinds() -> tuple[FindingKind, ...]:
             (),
             "brokers",
         ),
+        FindingKind(
+            "changelog-incomplete",
+            loss,
+            "the topic of a store does not keep all of its records",
+            "A restore gets fewer rows than this instance has, on another instance after a rebalance, or here after a "
+            "wipe of the task. If the log is empty, the rows have no other copy.",
+            "Set cleanup.policy=compact on the topic. If its log is empty, keep a copy of the directory (statecore "
+            "backup --offline), and find out who deleted the records.",
+            (),
+            "brokers",
+        ),
     )
 
 

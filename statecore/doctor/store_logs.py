@@ -39,9 +39,9 @@ from statecore.doctor.changelog_comparison import (
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding, Undecided
 from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
-from statecore.doctor.topic_findings import BrokerAnswers, topic_finding
+from statecore.doctor.topic_findings import BrokerAnswers, keeps_all_rows, topic_finding
 from statecore.errors import Corrupted, NotFound
-from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
+from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
@@ -84,6 +84,9 @@ class StoreLogs:
         """Findings by the log of a partition, for a store whose offset is within it."""
         log, topic = self.answers.logs[partition], self.answers.topics[partition.topic]
         yield from self._stale(store, partition, log, topic)
+        if self._has_only_copy(store, log):
+            what = f"{partition} is empty, and its log ends at {log.log_end}: nothing else has the rows of the store."
+            yield topic_finding("changelog-incomplete", store, partition, what, log_end=log.log_end)
         if store.is_global or store.is_source(partition.topic):
             self._compare_with_others(store, partition, log)
         else:
@@ -93,9 +96,11 @@ class StoreLogs:
         """The finding with what the rows of the store say about its severity."""
         if found.code == "offset-missing":
             return self._without_offset(store, found)
-        if found.code != "offset-before-start" or store.is_global or store.kind in WINDOWED_KINDS:
-            return found
-        return self._only_copy(store, found) if store.kind.can_be_built else found
+        log = None if found.partition is None else self.answers.logs.get(found.partition)
+        if found.code == "offset-before-start" and log is not None and self._has_only_copy(store, log):
+            what = f"{found.what} The log is empty, so that nothing else has the rows of the store."
+            return replace(found, what=what, severity=Severity.LOSS, repair=None, own_remedy=_KEEP_A_COPY)
+        return found
 
     def _without_offset(self, store: LoggedStoreOffsets, found: Finding) -> Finding:
         """The finding of a partition of which a global store has no offset; a loss if the store has rows of it."""
@@ -110,14 +115,11 @@ class StoreLogs:
         what = "No row of it was found, as if it were added after the application started: nothing has to be done then."
         return replace(found, what=f"{found.what} {what}")
 
-    def _only_copy(self, store: LoggedStoreOffsets, found: Finding) -> Finding:
-        """The finding of an offset before the start of a log; a loss if no log has the store's rows any more."""
-        assert found.partition is not None
-        log = self.answers.logs[found.partition]
-        if log.log_start < log.log_end or not has_rows(store.kind, store.databases):
-            return found
-        what = f"{found.what} The log is empty, so that nothing else has the rows of the store."
-        return replace(found, what=what, severity=Severity.LOSS, repair=None, own_remedy=_KEEP_A_COPY)
+    def _has_only_copy(self, store: LoggedStoreOffsets, log: LogOffsets) -> bool:
+        """Whether a store of a task has rows that do not expire, and its log has no record any more."""
+        is_empty = 0 < log.log_start == log.log_end
+        has_to_last = not store.is_global and keeps_all_rows(store.kind)
+        return is_empty and has_to_last and has_rows(store.kind, store.databases)
 
     def _stale(
         self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription

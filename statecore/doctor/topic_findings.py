@@ -16,6 +16,7 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
@@ -205,8 +206,10 @@ def _of_store(
 ) -> Iterator[Finding]:
     yield from _missing(store, answers)
     if store.is_global:
-        yield from _not_compacted(store, answers)
+        yield from _not_compacted(store, answers, "global-topic-not-compacted")
         yield from _without_offset(store, answers)
+    elif keeps_all_rows(store.kind):
+        yield from _not_compacted(store, answers, "changelog-incomplete", Severity.WARNING)
     for partition in store.partitions:
         topic = answers.topics.get(partition.topic)
         if topic is None:
@@ -250,17 +253,25 @@ def _only(partitions: Sequence[TopicPartition]) -> TopicPartition | None:
     return partitions[0] if len(partitions) == 1 else None
 
 
-def _not_compacted(store: LoggedStoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
+def keeps_all_rows(kind: StoreKind) -> bool:
+    """Whether rows of a store do not expire, so that its topic must keep the last record of every key."""
+    return kind.can_be_built and kind not in WINDOWED_KINDS
+
+
+def _not_compacted(
+    store: LoggedStoreOffsets, answers: BrokerAnswers, code: str, severity: Severity | None = None
+) -> Iterator[Finding]:
     for name in sorted({partition.topic for partition in store.partitions} & answers.topics.keys()):
         topic = answers.topics[name]
         why = why_not_compacted(topic)
         if not why:
             continue
         yield topic_finding(
-            "global-topic-not-compacted",
+            code,
             store,
             None,
             why,
+            severity,
             topic=name,
             cleanup_policy=topic.configs["cleanup.policy"],
             retention_ms=topic.configs.get("retention.ms", NO_LIMIT),

@@ -265,6 +265,30 @@ def test_a_changelog_that_was_deleted_and_created_again(
 
 
 @pytest.mark.full
+def test_a_changelog_without_records_is_restored_by_nobody(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, "at_least_once")
+    log = changelog(world, "plain")
+    topics.create(world.servers, log, PARTITIONS, {**topics.UNCLEANED, "cleanup.policy": "compact,delete"})
+    world.feed()
+    answers = world.live()
+    assert look(world).findings == ()
+    topics.delete_records(world.servers, log, 0, topics.end_offset(world.servers, log, 0))
+    topics.configure(world.servers, log, {"retention.ms": "3600000000"})
+    found = {(one.task, one.store, one.code, one.severity, one.partition) for one in look(world).findings}
+    assert found == {
+        *((task, "plain", "changelog-incomplete", Severity.WARNING, None) for task in ("0_0", "0_1")),
+        ("0_0", "plain", "changelog-incomplete", Severity.LOSS, TopicPartition(log, 0)),
+    }
+    assert world.copied("whole").reopen() == (answers, 0)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    another = world.at(empty)
+    another.reopen()
+    assert (rows(another)["0_0", "plain"], rows(world)["0_0", "plain"] != {}) == ({}, True)
+
+
 @GUARANTEES
 def test_records_and_deletes_behind_the_offset_that_are_gone(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str

@@ -153,6 +153,19 @@ def test_rows_of_an_emptied_log_are_the_only_copy(
     assert (one.code, one.severity, one.repair) == ("offset-before-start", severity or by_guarantee, repair)
 
 
+@pytest.mark.parametrize(("rows", "codes"), [(SAME, [("changelog-incomplete", LOSS)]), ([], [])])
+def test_a_store_at_the_end_of_an_emptied_log_is_the_only_copy(
+    tmp_path: Path,
+    brokers: ScriptedBrokers,
+    rows: Sequence[tuple[bytes, bytes]],
+    codes: Sequence[tuple[str, Severity]],
+) -> None:
+    written(tmp_path, 4, rows=rows)
+    brokers.add(TOPIC, [part([], log_start=5)])
+    found = looked(tmp_path, brokers).findings
+    assert [(one.code, one.severity) for one in found] == codes
+
+
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 @pytest.mark.parametrize(("log_start", "codes"), [(5, []), (6, ["offset-before-start", "grace-buffer-miskeyed"])])
 def test_a_grace_buffer_is_restored_with_a_store_of_its_task_whose_log_lost_its_beginning(
