@@ -127,7 +127,7 @@ class RepairPlanner:
                 one.codes,
                 sources=self._sources(one),
                 logs=logs.get(one, ()),
-                doubts=doubts_about(one, logs[one], found.findings) if one in logs else (),
+                doubts=doubts_about(one, logs[one], found.findings, found.stores) if one in logs else (),
             )
             for one in repairs.rebuilds
         )

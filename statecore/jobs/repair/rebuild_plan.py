@@ -109,16 +109,23 @@ def _retention_ms(store: StoreSpec) -> int | None:
     return store.retention_ms if store.kind in WINDOWED_KINDS else None
 
 
-def doubts_about(rebuild: Rebuild, logs: Iterable[str], findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Reasons for a person to check a rebuild before it is done, one sentence each; none if nothing can be lost."""
-    stores, every = ", ".join(rebuild.stores), tuple(logs)
+def doubts_about(
+    rebuild: Rebuild, logs: Iterable[str], findings: Sequence[Finding], stores: Sequence[StoreView]
+) -> tuple[str, ...]:
+    """Reasons for a person to check a rebuild before it is done, one sentence each; none if nothing can be lost.
+
+    Args:
+        findings: all of the directory.
+        stores: all that were inspected.
+    """
+    names, every = ", ".join(rebuild.stores), tuple(logs)
     empty = [log for log in every if log.endswith((_EMPTY, _MISSING))]
-    what = f"{stores}: it is"
+    what = f"{names}: it is"
     if len(empty) < len(every):  # other partitions have records
-        what = f"the part of {stores} that is"
+        what = f"the part of {names} that is"
     nothing = [f"No rows would remain of {what} rebuilt from {log}." for log in empty]
     shortened = [
-        f"Rows of {stores} may have no record any more: they would be lost with a rebuild from {log}."
+        f"Rows of {names} may have no record any more: they would be lost with a rebuild from {log}."
         for log in every
         if log.endswith(_SHORTENED)
     ]
@@ -129,7 +136,36 @@ def doubts_about(rebuild: Rebuild, logs: Iterable[str], findings: Iterable[Findi
         for one in found
         if one.code in _OF_ANOTHER_LOG or (one.code == _ROWS_DIFFER and (one.task, one.store) not in explained)
     ]
-    return (*nothing, *shortened, *others)
+    intervals = [
+        f"{name}: each of its tasks has segments with the name of another time. If its retention in the spec is wrong, "
+        "a rebuild gives all segments names that the application does not look for."
+        for name in rebuild.stores
+        if _has_another_interval(name, rebuild, findings, stores)
+    ]
+    return (*nothing, *shortened, *intervals, *others)
+
+
+def _has_another_interval(
+    name: str, rebuild: Rebuild, findings: Sequence[Finding], stores: Sequence[StoreView]
+) -> bool:
+    """Whether segments of all tasks of a store begin at other times than those of the declared retention.
+
+    A moved segment is one of a single task. Where there is one task, it counts if all of its segments do.
+    """
+    subtopology = TaskId.parse(rebuild.tasks[0]).subtopology
+    segments = {
+        one.task: {database.name for database in one.databases}
+        for one in stores
+        if one.store == name
+        and one.kind in WINDOWED_KINDS
+        and one.databases
+        and TaskId.parse(one.task).subtopology == subtopology
+    }
+    misplaced: dict[str, set[str]] = {}
+    for found in findings:
+        if found.code == "segment-misplaced" and found.store == name and found.task in segments:
+            misplaced.setdefault(found.task, set()).add(found.segment)
+    return misplaced == segments != {} if len(segments) < 2 else misplaced.keys() == segments.keys()
 
 
 def repository_for(rebuild: Rebuild, repository: str | None) -> str | None:

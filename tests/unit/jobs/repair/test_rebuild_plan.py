@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from statecore.doctor.finding_catalog import Repair
+from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.jobs.repair.rebuild_plan import doubts_about
 
@@ -18,21 +21,21 @@ def rebuild() -> Any:
 
 
 def test_of_a_store_of_which_one_partition_has_records_something_would_be_left() -> None:
-    assert doubts_about(rebuild(), (FULL,), ()) == ()
-    (part,), (whole,) = doubts_about(rebuild(), (FULL, EMPTY), ()), doubts_about(rebuild(), (EMPTY,), ())
+    assert doubts_about(rebuild(), (FULL,), (), ()) == ()
+    (part,), (whole,) = doubts_about(rebuild(), (FULL, EMPTY), (), ()), doubts_about(rebuild(), (EMPTY,), (), ())
     assert ("part of table" in part, "part of table" in whole) == (True, False)
     assert all(f"{EMPTY}." in said and str(FULL) not in said for said in (part, whole))
 
 
 def test_rows_may_have_been_in_records_that_were_deleted() -> None:
-    (doubt,) = doubts_about(rebuild(), (FULL, SHORTENED), ())
+    (doubt,) = doubts_about(rebuild(), (FULL, SHORTENED), (), ())
     assert f"{SHORTENED}." in doubt
 
 
 def test_findings_are_quoted_with_or_without_a_full_stop() -> None:
     for what in ("another cluster", "another cluster."):
         found: Any = SimpleNamespace(code="offset-past-end", task=GLOBAL, store="table", what=what, repair=None)
-        assert doubts_about(rebuild(), (FULL,), (found,)) == ("global/table: another cluster.",)
+        assert doubts_about(rebuild(), (FULL,), (found,), ()) == ("global/table: another cluster.",)
 
 
 def test_rows_that_differ_are_a_doubt_unless_another_finding_of_the_store_needs_the_rebuild() -> None:
@@ -40,5 +43,35 @@ def test_rows_that_differ_are_a_doubt_unless_another_finding_of_the_store_needs_
         code="rows-differ", task=GLOBAL, store="table", what="2 of 16 rows", repair=Repair.REBUILD
     )
     lost: Any = SimpleNamespace(code="file-missing", task=GLOBAL, store="table", what="a file", repair=Repair.REBUILD)
-    assert doubts_about(rebuild(), (FULL,), (differing,)) == ("global/table: 2 of 16 rows.",)
-    assert doubts_about(rebuild(), (FULL,), (differing, lost)) == ()
+    assert doubts_about(rebuild(), (FULL,), (differing,), ()) == ("global/table: 2 of 16 rows.",)
+    assert doubts_about(rebuild(), (FULL,), (differing, lost), ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("segments", "misplaced", "count"),
+    [
+        ({"0_0": "ab", "0_1": "ab"}, {"0_0": "b", "0_1": "ab"}, 1),
+        ({"0_0": "ab", "0_1": "ab"}, {"0_1": "ab"}, 0),  # one task was changed
+        ({"0_0": "ab", "0_1": "", "1_0": "ab"}, {"0_0": "ab"}, 1),  # no segments; another subtopology
+        ({"0_0": "ab"}, {"0_0": "b"}, 0),  # one segment was moved
+        ({"0_0": "ab"}, {}, 0),
+    ],
+)
+def test_the_retention_in_the_spec_is_doubted_where_segments_of_every_task_are_misplaced(
+    segments: dict[str, str], misplaced: dict[str, str], count: int
+) -> None:
+    stores: list[Any] = [
+        SimpleNamespace(
+            task=task, store="w", kind=StoreKind.WINDOW, databases=[SimpleNamespace(name=name) for name in names]
+        )
+        for task, names in segments.items()
+    ]
+    found: list[Any] = [
+        SimpleNamespace(code="segment-misplaced", task=task, store="w", segment=name, what="", repair=Repair.REBUILD)
+        for task, names in misplaced.items()
+        for name in names
+    ]
+    of: Any = SimpleNamespace(stores=("w",), tasks=("0_0",))
+    assert len(doubts_about(of, (FULL,), found, stores)) == count
+    of_buffer = [SimpleNamespace(**{**vars(one), "kind": StoreKind.GRACE_BUFFER}) for one in stores]
+    assert doubts_about(of, (FULL,), found, of_buffer) == ()
