@@ -42,12 +42,13 @@ def committed_offsets(
     return cluster.run(_committed, cluster, group, sorted(partitions), cluster.deadline())
 
 
-def committed_partitions(cluster: Cluster, group: str) -> frozenset[TopicPartition]:
-    """The partitions of which a group has committed an offset. Raises as :func:`committed_offsets`.
+def all_committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
+    """Committed offsets of a group, of all partitions that have one. Raises as :func:`committed_offsets`.
 
     Some topic must have been described before: that tells the addresses of the brokers.
     """
-    return frozenset(cluster.run(_committed, cluster, group, None, cluster.deadline()))
+    found = cluster.run(_committed, cluster, group, None, cluster.deadline())
+    return {partition: offset for partition, offset in found.items() if offset is not None}
 
 
 async def _committed(

@@ -642,6 +642,17 @@ def _kinds() -> tuple[FindingKind, ...]:
             "brokers",
         ),
         FindingKind(
+            "group-offsets-differ",
+            loss,
+            "the application's group does not continue where the state ends",
+            "Kafka Streams keeps the state, and continues where the group says. Records before that which the state "
+            "already contains are applied a second time. From an offset past the end of its input it continues as "
+            "auto.offset.reset says: earliest applies all of it a second time, latest skips what came meanwhile.",
+            "Set the group's offsets to where the state ends, or reset the application and its state together.",
+            (),
+            "brokers",
+        ),
+        FindingKind(
             "source-ahead",
             loss,
             "a source topic's store is ahead of what the application has committed",

@@ -36,13 +36,13 @@ class BrokerAnswers:
         logs: offsets of their partitions with a stored offset.
         committed: source partition → next offset that the application's group consumes; ``None`` if it has committed
             none.
-        group: the partitions of which the group has committed an offset; ``None`` if it was not asked.
+        group: partition → next offset that the group consumes, of all that have one; ``None`` if it was not asked.
     """
 
     topics: Mapping[str, TopicDescription]
     logs: Mapping[TopicPartition, LogOffsets] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
-    group: frozenset[TopicPartition] | None = None
+    group: Mapping[TopicPartition, int] | None = None
 
 
 def topic_finding(
@@ -151,6 +151,48 @@ def findings_beyond_stores(
         )
         found.append(Finding("group-offsets-missing", what, Severity.LOSS, evidence={"stores": sorted(applied)}))
     return found
+
+
+def findings_of_positions(
+    positions: Mapping[tuple[str, TopicPartition], int], answers: BrokerAnswers
+) -> tuple[list[Finding], list[str]]:
+    """Findings of inputs that the group does not consume from where the state ends, and undecided questions.
+
+    Args:
+        positions: task and partition of an input → greatest offset that a store of the task has applied.
+    """
+    group = answers.group or {}
+    found = [
+        Finding(
+            "group-offsets-differ",
+            f"It has applied {partition} up to offset {last}, and the application's group has committed "
+            f"{group.get(partition, 'no offset of it')}: the records between them are processed again.",
+            Severity.LOSS,
+            task,
+            partition=partition,
+            evidence={"applied": last, "committed": group.get(partition)},
+        )
+        for (task, partition), last in sorted(positions.items())
+        if partition.topic in {one.topic for one in group} and group.get(partition, 0) <= last
+    ]
+    found += [
+        Finding(
+            "group-offsets-differ",
+            f"The application's group has committed {offset} of {partition}, whose log ends at {log.log_end}: Kafka "
+            "Streams continues where auto.offset.reset says.",
+            Severity.LOSS,
+            partition=partition,
+            evidence={"committed": offset, "log_end": log.log_end},
+        )
+        for partition, offset in sorted(group.items())
+        if (log := answers.logs.get(partition)) is not None and offset > log.log_end
+    ]
+    unknown = sorted({one.topic for _, one in positions} - {one.topic for one in group}) if group else []
+    return found, [
+        f"Stores have applied records of {topic}, and the group has committed no offset of it: if it is still an "
+        "input, all of it is processed again (group-offsets-differ)."
+        for topic in unknown
+    ]
 
 
 def _of_partition_counts(

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.groups import committed_offsets, committed_partitions
+from statecore.changelog.groups import all_committed_offsets, committed_offsets
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.doctor.changelog_comparison import ReadLimits
@@ -34,10 +34,12 @@ from statecore.doctor.topic_findings import (
     findings_beyond_stores,
     findings_of_absent,
     findings_of_offsets,
+    findings_of_positions,
     grown_inputs,
     source_partitions,
 )
 from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import NullProgress, Progress
@@ -127,7 +129,11 @@ def inspect_topics(
         found += _restored_buffers(inspection, found)
         found += findings_of_absent(absent, answers.topics)
         found += findings_beyond_stores(stores, answers, absent)
-    return TopicsInspection(tuple(found), (*logs.undecided, *denied))
+        ahead = {(one.task, one.partition) for one in found if one.code == "source-ahead"}
+        positions = {of: last for of, last in _positions(inspection).items() if of not in ahead}
+        of_inputs, unknown = findings_of_positions(positions, answers)
+        found += of_inputs
+    return TopicsInspection(tuple(found), (*logs.undecided, *denied, *unknown))
 
 
 def _with_group(
@@ -140,15 +146,36 @@ def _with_group(
     if inspection.holder is not None or not any(store.known and not store.is_global for store in stores):
         return answers, []
     try:
-        answers = replace(answers, group=committed_partitions(cluster, inspection.application_id))
+        answers = replace(answers, group=all_committed_offsets(cluster, inspection.application_id))
     except Invalid as error:
         return answers, [f"Whether the application's group has committed offsets is not known: {error}"]
+    group = answers.group or {}
     try:
-        more = _described(cluster, {partition.topic for partition in answers.group or ()} - answers.topics.keys())
+        more = _described(cluster, {partition.topic for partition in group} - answers.topics.keys())
     except Invalid:  # this client may not describe the inputs
         return answers, []
-    answers = replace(answers, topics={**answers.topics, **more})
+    topics = {**answers.topics, **more}
+    inputs = [one for one in group if one.topic in topics and one.partition < topics[one.topic].partitions]
+    logs = cluster.log_offsets([one for one in sorted(inputs) if one not in answers.logs])
+    answers = replace(answers, topics=topics, logs={**answers.logs, **logs})
     return answers, grown_inputs(stores, answers)
+
+
+def _positions(inspection: Inspection) -> dict[tuple[str, TopicPartition], int]:
+    """Task and input partition → greatest offset that a store has applied.
+
+    Of a store that was not closed it may be ahead of what the application has committed.
+    """
+    found: dict[tuple[str, TopicPartition], int] = {}
+    for view in inspection.stores:
+        if view.task == GLOBAL or view.in_use or not (view.closed or view.transactional):
+            continue
+        for one in view.readable:
+            for topic, offsets in one.state.position.items():
+                for number, offset in offsets.items():
+                    at = view.task, TopicPartition(topic, number)
+                    found[at] = max(offset, found.get(at, offset))
+    return found
 
 
 def _absent_stores(inspection: Inspection, spec: ApplicationSpec) -> list[AbsentStore]:

@@ -424,6 +424,14 @@ def test_a_group_without_offsets_and_a_changelog_with_more_partitions(
     assert look(world) == ((), ())
     plain = changelog(world, "plain")
     ends = [topics.end_offset(world.servers, plain, p) for p in range(PARTITIONS)]
+    inputs = [topics.end_offset(world.servers, world.input, p) for p in range(PARTITIONS)]
+    for committed in (inputs[0] - 1, inputs[0] + 1):  # behind what the stores have applied, and past the end
+        topics.commit(world.servers, application_id, {(world.input, 0): committed})
+        (reset,) = look(world).findings
+        assert (reset.code, reset.severity) == ("group-offsets-differ", Severity.LOSS)
+        assert (reset.partition, reset.evidence["committed"]) == (TopicPartition(world.input, 0), committed)
+    topics.commit(world.servers, application_id, {(world.input, 0): inputs[0]})
+    assert look(world) == ((), ())
     topics.forget_group(world.servers, application_id)
     (gone,) = look(world).findings
     assert (gone.code, gone.severity, len(gone.evidence["stores"])) == ("group-offsets-missing", Severity.LOSS, 4)

@@ -11,7 +11,7 @@ from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-from statecore.changelog.groups import committed_offsets, committed_partitions
+from statecore.changelog.groups import all_committed_offsets, committed_offsets
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness.raising import raises
@@ -72,14 +72,14 @@ def test_a_group_that_does_not_exist_has_committed_nothing(two: ScriptedBrokers,
     assert committed_offsets(connect(two), "app", [ORDERS]) == {ORDERS: None}
 
 
-def test_the_partitions_of_any_topic_of_which_a_group_has_committed(two: ScriptedBrokers, connect: Connect) -> None:
+def test_the_offsets_of_any_topic_that_a_group_has_committed(two: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(two)
     cluster.describe_topics([ORDERS.topic])
-    assert committed_partitions(cluster, "app") == {TopicPartition("input", 0)}
+    assert all_committed_offsets(cluster, "app") == {TopicPartition("input", 0): 1}
     two.committed_elsewhere = {}
-    assert committed_partitions(cluster, "app") == frozenset()
+    assert all_committed_offsets(cluster, "app") == {}
     two.committed = {("orders", 0): 0}
-    assert committed_partitions(cluster, "app") == {ORDERS}
+    assert all_committed_offsets(cluster, "app") == {ORDERS: 0}
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 88])

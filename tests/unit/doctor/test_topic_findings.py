@@ -19,6 +19,7 @@ from statecore.doctor.topic_findings import (
     existing_partitions,
     findings_beyond_stores,
     findings_of_offsets,
+    findings_of_positions,
     grown_inputs,
     source_partitions,
 )
@@ -295,6 +296,34 @@ def test_a_source_topic_that_grew_ends_every_start(partitions: int, count: int) 
 def test_an_input_that_may_have_grown_is_told(partitions: int, committed: int, grown: bool) -> None:
     described = {"app-a-changelog": 2, "input": partitions}
     topics = {name: TopicDescription(name, "7" * 32, number, {}) for name, number in described.items()}
-    group = frozenset(TopicPartition("input", number) for number in range(committed))
+    group = {TopicPartition("input", number): 1 for number in range(committed)}
     told_of = grown_inputs(stores_of("a"), BrokerAnswers(topics, group=group))
     assert [one.split()[0] for one in told_of] == ["input"] * grown
+
+
+INPUT = TopicPartition("input", 0)
+
+
+@pytest.mark.parametrize(
+    ("group", "count", "unknown"),
+    [
+        ({INPUT: 8}, 0, []),
+        ({INPUT: 10}, 0, []),  # to the end
+        ({INPUT: 7}, 1, []),  # the last record is processed again
+        ({INPUT: 0}, 1, []),
+        ({TopicPartition("input", 1): 8}, 1, []),  # only of another partition
+        ({INPUT: 11}, 1, []),  # beyond the end
+        ({CHANGELOG: 1}, 0, ["input"]),  # it may be an input no more
+        ({}, 0, []),  # group-offsets-missing
+        (None, 0, []),
+    ],
+)
+def test_the_group_continues_where_the_state_ends(
+    group: dict[TopicPartition, int] | None, count: int, unknown: list[str]
+) -> None:
+    answers = BrokerAnswers({}, {INPUT: LogOffsets(0, 10, 10)}, group=group)
+    findings, undecided = findings_of_positions({("0_0", INPUT): 7}, answers)
+    assert [(one.code, one.severity, one.partition, one.repair) for one in findings] == [
+        ("group-offsets-differ", Severity.LOSS, INPUT, None)
+    ] * count
+    assert [one.split()[5].rstrip(",") for one in undecided] == unknown

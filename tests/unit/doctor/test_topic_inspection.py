@@ -26,6 +26,7 @@ from statecore.doctor.topic_inspection import Brokers, TopicsInspection, inspect
 from statecore.errors import Invalid, Retryable
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
+from statecore.formats.position import encode_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import TerminalProgress
 from statecore.spec.model import ProcessingGuarantee
@@ -219,10 +220,26 @@ def test_a_group_that_has_committed_nothing_processes_its_input_again(tmp_path: 
     assert "lacks the right Describe on the consumer group app" in found.undecided[0]
 
 
+@pytest.mark.parametrize(
+    ("status", "committed", "found"),
+    [(0, 3, []), (0, 2, [2]), (1, 2, []), (0, 9, [9])],  # closed, behind, not closed, beyond the end
+)
+def test_the_position_of_a_store_shows_where_its_group_has_to_continue(
+    tmp_path: Path, brokers: ScriptedBrokers, status: int, committed: int, found: Sequence[int]
+) -> None:
+    entries = [*offsets(TOPIC, 0, 4, status), (b"position", encode_position({"input": {0: 2}}))]
+    write_database(tmp_path / "app/0_0/rocksdb/s", {"default": SAME, "offsets": entries})
+    brokers.add(TOPIC, [part(WHOLE)])
+    brokers.add("input", [part(log(*((n, b"k", b"v") for n in range(5))))])
+    brokers.committed_elsewhere = {("input", 0): committed}
+    seen = looked(tmp_path, brokers, guarantee=AT_LEAST_ONCE).findings
+    assert [(one.code, one.evidence["committed"]) for one in seen] == [("group-offsets-differ", one) for one in found]
+
+
 def test_an_input_that_may_have_grown_is_not_decided(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path)
     brokers.add(TOPIC, [part(WHOLE)])
-    brokers.add("input", [part(), part()])
+    brokers.add("input", [part(WHOLE), part()])
     found, (undecided,) = looked(tmp_path, brokers)
     assert found == ()
     assert undecided.startswith("input has 2 partitions, and the group has committed offsets of 1")
