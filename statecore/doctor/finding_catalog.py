@@ -344,7 +344,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "database-unreadable",
             error,
             "a database cannot be opened",
-            "Every start of the application fails; 4.2 and older silently recreate a segment empty.",
+            "Every start of the application fails, or never ends; 4.2 and older silently recreate a segment empty.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),

@@ -8,7 +8,8 @@ A MANIFEST's records are ``VersionEdit``s (``db/version_edit.h``), fields of a t
 SST files, added blob files and the garbage in each. A WAL's records are ``WriteBatch``es, which begin with the sequence
 number of their first row and a count. Numbers are little-endian or varints.
 
-Checks that RocksDB makes itself are not repeated. Unknown content raises ``ValueError``: it proves nothing.
+Unknown content raises ``ValueError``: it proves nothing. A record of a MANIFEST whose checksum is wrong is
+:class:`DamagedRecord`: RocksDB refuses it, and what its bytes seem to say means nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _HEADER = struct.Struct("<IHB")
 _BATCH = struct.Struct("<QI")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _RECYCLED = 4
+_OF_RECYCLED_LOGS = frozenset({5, 6, 7, 8, 11})  # types of fragments that have the number of their log
 _RECYCLED_HEADER = _HEADER.size + 4
 
 _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 4, 5, 6, 103
@@ -44,6 +46,10 @@ _IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versio
 
 class FilesElsewhere(ValueError):
     """A MANIFEST names files in other directories than that of its database (``db_paths``, ``cf_paths``)."""
+
+
+class DamagedRecord(ValueError):
+    """A record of a MANIFEST has another checksum than its header says."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ def read_manifest(data: bytes) -> Manifest:
     """Parse a MANIFEST."""
     version, group = _Version(), list[_Edit]()
     last_sequence = whole = missing = 0
-    for end, record in _records(data):
+    for end, record in _records(data, checked=True):
         try:
             edit = _edit(record)
         except IndexError as error:
@@ -149,6 +155,29 @@ def read_manifest(data: bytes) -> Manifest:
         whole, last_sequence, files, missing, blobs, families,
         version.greatest_family, max(version.logs.values(), default=0), version.last_flushed,
     )  # fmt: skip
+
+
+def endless_record(blocks: Iterable[bytes]) -> int | None:
+    """Position of the record, in a MANIFEST's or a log's 32 KiB blocks, that RocksDB reads for ever; ``None`` if none.
+
+    It does not get past a record of a recycled log that follows another one (``Reader::ReadPhysicalRecord``). A wrong
+    byte makes such a record of any other, because the type is read before the checksum. After damage that it notices,
+    RocksDB goes on at the next block.
+    """
+    has_read = recycled = False
+    for number, block in enumerate(blocks):
+        at = 0
+        while at + _HEADER.size <= len(block):
+            _, length, kind = _HEADER.unpack_from(block, at)
+            if kind in _OF_RECYCLED_LOGS:
+                if has_read and not recycled:
+                    return number * BLOCK + at
+                recycled = True
+            elif kind == 0:
+                break
+            has_read |= kind in (_FULL, _LAST, _FULL + _RECYCLED, _LAST + _RECYCLED)
+            at += length + (_RECYCLED_HEADER if kind in _OF_RECYCLED_LOGS else _HEADER.size)
+    return None
 
 
 def first_sequence(log: bytes) -> int | None:
@@ -231,9 +260,12 @@ def _fragments(data: bytes) -> Iterator[_Fragment]:
         at = end
 
 
-def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _records(data: bytes, *, checked: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Records with their ends. Raises :class:`DamagedRecord` where their checksums are ``checked``."""
     parts = b""
     for fragment in _fragments(data):
+        if checked and not _crc_matches(data, fragment):
+            raise DamagedRecord(f"the record at byte {fragment.at} has a wrong checksum")
         payload = data[fragment.start : fragment.end]
         parts = payload if fragment.kind in (_FULL, _FIRST) else parts + payload
         if fragment.kind in (_FULL, _LAST):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
-from statecore.filesystem import DIRECTORY_MODE, read_regular, set_modes, sync_file, sync_tree
+from statecore.filesystem import DIRECTORY_MODE, open_regular, read_regular, set_modes, sync_file, sync_tree
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import (
     CURRENT,
@@ -27,7 +27,7 @@ from statecore.formats.releases import (
     LAST_WITHOUT_OFFSETS,
     OFFSETS_COLUMN_FAMILY,
 )
-from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest, read_manifest
+from statecore.formats.rocksdb_log import BLOCK, DATA_SUFFIXES, Manifest, endless_record, read_manifest
 from statecore.stores.rocksdb.directory_lock import LOCK_FILE, Claim, writer_of
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb.file_limits import is_crowded, merge_in_steps, opening_threads
@@ -188,12 +188,38 @@ def is_interrupted_creation(path: Path) -> bool:
     return path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir())
 
 
-def existing_families(path: Path, where: Path, kind: StoreKind, *, resume_creation: bool = False) -> set[str]:
-    """The column families of a database, if Kafka Streams accepts them for a store of this kind."""
+def column_families_in(where: Path) -> list[str]:
+    """The column families of a database as RocksDB lists them; raises like RocksDB.
+
+    Nothing lists or opens a database before this, which refuses one that RocksDB would read for ever.
+    """
     from rocksdict import Options, Rdict
 
+    if why := _why_endless(where):
+        raise ValueError(f"Corruption: {why}")
+    names: list[str] = Rdict.list_cf(str(where), Options(raw_mode=True))
+    return names
+
+
+def _why_endless(where: Path) -> str:
+    """Why RocksDB would never finish reading the MANIFEST or a log; empty if it would, or says what is wrong."""
+    with suppress(OSError, ValueError):
+        for file in (where / current_name(where), *where.glob("*.log")):
+            if (at := endless_record(_blocks(file))) is not None:
+                return f"{file.name} is damaged at byte {at}, which RocksDB never gets past"
+    return ""
+
+
+def _blocks(file: Path) -> Iterator[bytes]:
+    with open_regular(file) as opened:
+        while block := opened.read(BLOCK):
+            yield block
+
+
+def existing_families(path: Path, where: Path, kind: StoreKind, *, resume_creation: bool = False) -> set[str]:
+    """The column families of a database, if Kafka Streams accepts them for a store of this kind."""
     try:
-        found = set(Rdict.list_cf(str(where), Options(raw_mode=True)))
+        found = set(column_families_in(where))
     except Exception as error:
         raise translate(path, "Listing the column families of", error) from error
     data = kind.data_column_family
@@ -278,7 +304,7 @@ def _columns(families: Set[str], data: Any, offsets: Any) -> dict[str, Any]:
 def _uncrowd(path: Path, where: Path, families: Set[str], options: StoreOptions) -> None:
     from rocksdict import Rdict
 
-    present = families & set(Rdict.list_cf(str(where), options.database))
+    present = families & set(column_families_in(where))
     merging = options.merging_in_steps()
     keep_levels(where, _columns(present, merging, options.offsets))
     handles = [Rdict(str(where), merging, column_families=_columns(present, merging, options.offsets))]

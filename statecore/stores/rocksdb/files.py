@@ -23,7 +23,7 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import open_regular
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import BlobFile, FilesElsewhere, LiveFile, Manifest, read_manifest
+from statecore.formats.rocksdb_log import BlobFile, DamagedRecord, FilesElsewhere, LiveFile, Manifest, read_manifest
 from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.errors import not_readable_here, translate
 
@@ -40,6 +40,13 @@ def parse_manifest(path: Path, content: bytes) -> Manifest:
         return read_manifest(content)
     except FilesElsewhere as error:
         raise not_readable_here(f"The database at {path} cannot be read: {error}", path) from error
+    except DamagedRecord as error:
+        raise Corrupted(
+            f"The MANIFEST of the database at {path} is damaged: {error}.",
+            code="database-damaged",
+            action="Rebuild the store from its changelog.",
+            store_path=str(path),
+        ) from error
     except ValueError as error:
         raise Invalid(
             f"The MANIFEST of the database at {path} is not understood ({error}), so it is not known which files the "

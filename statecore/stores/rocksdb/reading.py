@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from statecore.errors import StatecoreError
+from statecore.stores.rocksdb.directory import column_families_in
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.file_limits import opening_threads
 from statecore.stores.rocksdb.options_file import keep_levels
@@ -27,7 +28,7 @@ class OpenedFamilies:
         self._where = where
         self._database: Any = None
         try:
-            columns = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(where), Options(raw_mode=True))}
+            columns = {name: Options(raw_mode=True) for name in column_families_in(where)}
             access = AccessType.read_only(False)
             options = Options(raw_mode=True)
             options.set_max_file_opening_threads(opening_threads(where))

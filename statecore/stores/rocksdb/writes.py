@@ -17,7 +17,13 @@ from typing import Any, Self
 from statecore.errors import StatecoreError
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.stores.rocksdb import fork_safety as forks
-from statecore.stores.rocksdb.directory import clean_up, close_handles, data_files_in, require_database
+from statecore.stores.rocksdb.directory import (
+    clean_up,
+    close_handles,
+    column_families_in,
+    data_files_in,
+    require_database,
+)
 from statecore.stores.rocksdb.directory_lock import Claim
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.families import compact_files, ingest_files
@@ -57,7 +63,7 @@ class ChangedDatabase:
         return self
 
     def _open(self, where: Path) -> None:
-        from rocksdict import Options, Rdict
+        from rocksdict import Rdict
 
         ManifestGuard(self.path, where, records=False).check(read_only=False)
         self._found = data_files_in(where)
@@ -66,7 +72,7 @@ class ChangedDatabase:
         options.set_max_open_files(max_open_files())
         options.set_max_file_opening_threads(opening_threads(where))
         try:
-            names = Rdict.list_cf(str(where), Options(raw_mode=True))
+            names = column_families_in(where)
             columns = {name: offsets_options() if name == OFFSETS_COLUMN_FAMILY else self._options() for name in names}
             keep_levels(where, columns)
             self._database = Rdict(str(where), options, column_families=columns)

@@ -1,13 +1,21 @@
-"""When the rows of an SST file were flushed, as the history in a MANIFEST tells it."""
+"""Records of MANIFESTs and logs, and when the rows of an SST file were flushed, as a MANIFEST tells it."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 
+import crc32c
 import pytest
 
-from statecore.formats.rocksdb_log import LiveFile, families_of_log, read_manifest
+from statecore.formats.rocksdb_log import (
+    BLOCK,
+    DamagedRecord,
+    LiveFile,
+    endless_record,
+    families_of_log,
+    read_manifest,
+)
 from tests.unit.images.sst_files import varint
 
 
@@ -26,8 +34,10 @@ def deleted(number: int, level: int = 0) -> bytes:
     return varint(6) + varint(level) + varint(number)
 
 
-def record(edit: bytes) -> bytes:
-    return struct.pack("<IHB", 0, len(edit), 1) + edit
+def record(edit: bytes, kind: int = 1) -> bytes:
+    crc = crc32c.crc32c(bytes([kind]) + edit)
+    masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    return struct.pack("<IHB", masked, len(edit), kind) + edit
 
 
 def files(edits: Sequence[bytes]) -> dict[int, LiveFile]:
@@ -92,3 +102,35 @@ def test_a_log_says_of_which_families_its_rows_are() -> None:
     assert families_of_log(record(batch)[:-1]) == frozenset(), "half a record is none"
     assert families_of_log(record(batch + b"\x63" + sized(b"unknown") + b"\5\11")) == {0, 7}
     assert families_of_log(b"") == frozenset()
+
+
+def test_a_record_with_a_wrong_checksum_says_nothing() -> None:
+    data = record(added(7, 100))
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        if at in (4, 5) or changed[6] == 0:  # shorter, longer, or no record
+            continue
+        with pytest.raises(DamagedRecord):
+            read_manifest(bytes(changed))
+
+
+def test_a_record_of_a_recycled_log_after_another_one_is_read_for_ever() -> None:
+    first, length = record(b"whole"), len(record(b"whole"))
+    for kind in (5, 6, 7, 8, 11):
+        assert endless_record([first + record(b"numbered", kind)]) == length
+    for kind in (1, 2, 3, 4, 9, 130, 200):
+        assert endless_record([first + record(b"other", kind)]) is None
+    recycled = record(b"numbered", 5)[:7] + bytes(4) + b"numbered"
+    assert endless_record([recycled + recycled + first + recycled]) is None, "a log that was recycled"
+    assert endless_record([record(b"cut", 2) + recycled]) is None, "there is no whole record before it"
+    assert endless_record([]) is None
+
+
+def test_after_damage_the_next_block_is_looked_at() -> None:
+    begun = record(b"whole")
+    zeros = begun + bytes(BLOCK - len(begun))
+    too_long = begun + struct.pack("<IHB", 0, 0xFFFF, 1) + bytes(BLOCK - len(begun) - 7)
+    for block in (zeros, too_long):
+        assert len(block) == BLOCK
+        assert endless_record([block, record(b"numbered", 5)]) == BLOCK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from statecore.stores.rocksdb.files import live_files, manifest_of, sst_formats
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
 from tests.unit.formats.test_rocksdb_blobs import added_at
+from tests.unit.formats.test_rocksdb_log import record
 from tests.unit.stores.blobs import CHANGELOG, KIND, blob_files, row, write
 
 ROWS = 200
@@ -153,9 +153,8 @@ def test_two_databases_share_their_rows_only_where_they_share_their_blob_files(s
 
 
 def test_files_at_unknown_paths_refuse_every_listing(store: Path, tmp_path: Path) -> None:
-    edit = added_at(path_id=1)
     with (store / manifest_of(store)[0]).open("ab") as manifest:
-        manifest.write(struct.pack("<IHB", 0, len(edit), 1) + edit)
+        manifest.write(record(added_at(path_id=1)))
     for ask in (manifest_of, named_files, live_files, sst_formats):
         with raises(Invalid, NOT_READABLE_HERE) as caught:
             ask(store)

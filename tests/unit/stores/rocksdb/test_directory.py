@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from statecore.errors import NotFound
+from statecore.errors import Corrupted, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.statedir.database_state import create_database
+from statecore.statedir.database_state import create_database, read_database_state
 from statecore.stores.rocksdb.directory import families_of, identities_of, identity_of, is_unfinished_creation
+from statecore.stores.rocksdb.files import manifest_of as read_manifest_of
 from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.stores.rocksdb.writes import ChangedDatabase
 from tests.harness.creation import interrupt_creation
 from tests.harness.damage_functions import cut, manifest_of
+from tests.harness.raising import raises
 from tests.unit.doctor.stored import write_database
 
 STAMPED = "keyValueWithTimestamp"
@@ -121,3 +125,50 @@ def test_an_identity_that_cannot_be_read_is_an_error_unless_it_is_only_compared(
     with pytest.raises(IsADirectoryError):
         identity_of(tmp_path)
     assert identities_of([tmp_path]) == frozenset()
+
+
+def second_record(file: Path) -> int:
+    """Where the second record of a MANIFEST or a log begins."""
+    return 7 + int.from_bytes(file.read_bytes()[4:6], "little")
+
+
+def change(file: Path, at: int, value: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] = value
+    file.write_bytes(data)
+
+
+@pytest.fixture
+def with_log(tmp_path: Path) -> Path:
+    """A copy of a store that a process has open, with two commits in the log."""
+    with RocksDBStore(tmp_path / "open", StoreKind.KEY_VALUE, create=True) as store:
+        for offset in range(2):
+            store.put(b"k", b"v%d" % offset)
+            store.commit({TopicPartition("a", 0): offset})
+        shutil.copytree(tmp_path / "open", tmp_path / "s")
+    (tmp_path / "s/LOCK").unlink()
+    return tmp_path / "s"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("which", [manifest_of, lambda path: next(path.glob("*.log"))], ids=["manifest", "log"])
+def test_what_rocksdb_reads_for_ever_is_refused_by_all_that_open_it(
+    with_log: Path, which: Callable[[Path], Path]
+) -> None:
+    assert read_database_state(with_log).offsets == {TopicPartition("a", 0): 1}
+    file = which(with_log)
+    change(file, second_record(file) + 6, 5)
+    with raises(Corrupted, "database-damaged"):
+        read_database_state(with_log)
+    for read_only in (True, False):
+        with raises(Corrupted, "database-damaged"):
+            RocksDBStore(with_log, StoreKind.KEY_VALUE, read_only=read_only).open()
+    with raises(Corrupted, "database-damaged"), ChangedDatabase(with_log, 5):
+        pass
+
+
+def test_a_damaged_record_of_a_manifest_is_damage_whatever_it_seems_to_say(with_log: Path) -> None:
+    manifest = manifest_of(with_log)
+    change(manifest, second_record(manifest) + 7, 0x7F)
+    with raises(Corrupted, "database-damaged"):
+        read_manifest_of(with_log)
