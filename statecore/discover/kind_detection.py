@@ -321,8 +321,10 @@ def _is_old_versions(value: bytes, far: int = _FAR_MS) -> bool:
         values += max(size, 0)
         if size < -1 or not 0 <= begins <= until:
             return False
-        if begins == since:  # the last one, and the oldest but where Kafka Streams has put a late record wrongly
-            return bool(at + values == len(value))
+        # The last one, and the oldest but where Kafka Streams has put a late record wrongly. A record that it processed
+        # again is there twice.
+        if begins == since and at + values == len(value):
+            return True
     return False
 
 

@@ -104,6 +104,17 @@ def test_a_late_record_after_a_restart_does_not_make_a_versioned_store_another(t
     assert kind_of(tmp_path) is StoreKind.VERSIONED_KEY_VALUE
 
 
+def test_a_record_that_was_processed_again_does_not_make_a_versioned_store_another(tmp_path):
+    """As Kafka Streams 4.4 wrote it when its group was set back by 12 records, at-least-once."""
+    version = BASE.to_bytes(8) + (3).to_bytes(4)
+    rows = [
+        ((BASE // HOUR).to_bytes(8) + b"0-12", (BASE + 9).to_bytes(8) + BASE.to_bytes(8) + 2 * version + b"oldold"),
+        (b"\xff" * 8 + b"0-12", (BASE + 9).to_bytes(8) + b"latest"),
+    ]
+    write_database(tmp_path / "app/0_0/rocksdb/s", {"default": rows, "offsets": offsets("t", 0, 1)})
+    assert kind_of(tmp_path) is StoreKind.VERSIONED_KEY_VALUE
+
+
 def test_the_segment_interval_of_a_versioned_store_is_in_its_rows(tmp_path):
     write_golden(tmp_path / "app", "versioned-key-value")
     assert look(tmp_path)[1].intervals == (60_000, 60_000)
