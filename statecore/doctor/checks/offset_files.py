@@ -81,7 +81,7 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
         what = f"{task.task}/{CHECKPOINT_FILE} cannot be read ({file.unreadable})"
         repair = None
         if file.damaged:
-            what += _last_line_wins(file) or ": the application fails at every start"
+            what += _last_line_wins(file) or _start_fails(task, context)
             repair = Repair.MOVE_ASIDE if inside else Repair.REBUILD
         evidence = {"file": CHECKPOINT_FILE, "damage": file.damaged}
         severity = _severity_of_unreadable(file)
@@ -105,6 +105,16 @@ def _severity_of_unreadable(file: OffsetFileContent) -> Severity:
 def _last_line_wins(file: OffsetFileContent) -> str:
     """What Kafka Streams does with a file that names a partition twice, if it reads it; else empty."""
     return "" if file.last_offsets is None else ": Kafka Streams starts, and the last line of a partition wins"
+
+
+def _start_fails(task: TaskView, context: CheckContext) -> str:
+    """What Kafka Streams does with a file that it cannot read: a release that keeps offsets in it loses global ones."""
+    if task.task != GLOBAL or context.release.offsets_inside:
+        return ": the application fails at every start"
+    return (
+        ": the next start fails and deletes the file, and the one after it reads the topics of all global stores from "
+        "the start, over their rows"
+    )
 
 
 def _overruled(
