@@ -271,6 +271,8 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
     }
     opened = [one for one in reading.stores if (one.task, one.store) not in ignored]
     wiped |= {store.task for store in opened if context.is_wiped(store, reading.tasks[store.task])}
+    if any(context.is_every_task_wiped(store, reading.tasks[store.task]) for store in opened):
+        wiped |= reading.tasks.keys() - {"", GLOBAL}
     unopened = {store.task for store in opened if not is_opened(store, context)}
     wiped_first = {name for name in wiped - unopened if not _fails_start(reading.tasks[name])}
     of_stores = [

@@ -80,9 +80,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             "store-not-closed",
             error,
             "a store was not closed",
-            "Its process died. Under exactly-once the next start deletes the whole task and restores it; at-least-once "
-            "it restores what came after the last flush. With transactional stores (4.4) an exactly-once start may "
-            "never end.",
+            "Its process died. Under exactly-once the next start deletes the whole task and restores it; where an open "
+            "segment is after a closed one, it ends in an error and deletes every task. At-least-once it restores what "
+            "came after the last flush. With transactional stores (4.4) an exactly-once start may never end.",
             "Rebuild the store under exactly-once; at-least-once nothing has to be done.",
             (Repair.REBUILD,),
         ),
@@ -224,8 +224,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             "checkpoint-unreadable",
             error,
             "an offset file cannot be read",
-            "Every start of the application fails. But if only a partition is named twice, and line 2 counts it once, "
-            "the last line wins, and this is a warning.",
+            "Every start of the application fails; of global/.checkpoint in 4.2 only the first one, which deletes it. "
+            "But if only a partition is named twice, and line 2 counts it once, the last line wins, and this is a "
+            "warning.",
             "If this user may not read it, run this as the one that may. If it is damaged, move it aside if the "
             "stores keep their offsets themselves, else rebuild the task.",
             (Repair.MOVE_ASIDE, Repair.REBUILD),

@@ -107,6 +107,11 @@ class DatabaseView:
         return DatabaseState(self.families, self.offsets, self.status, self.position_entry)
 
     @property
+    def is_open(self) -> bool:
+        """Whether its process died before it closed it."""
+        return self.status not in (None, 0)
+
+    @property
     def has_offsets_family(self) -> bool:
         """Whether a release with offsets inside has opened it."""
         return OFFSETS_COLUMN_FAMILY in self.families

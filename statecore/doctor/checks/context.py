@@ -96,6 +96,14 @@ class CheckContext:
         at_start = self._at_start(store, task, lambda part: not self.is_foreign(store, part, task))
         return why_wiped(at_start, self.release, transactional=self.transactional) is not None
 
+    def is_every_task_wiped(self, store: StoreView, task: TaskView) -> bool:
+        """Whether an exactly-once start ends at a store, and deletes all tasks: an open segment is after a closed one.
+
+        The start leaves the segments before it open, and cannot open them again in that process.
+        """
+        opened = [one.is_open for one in store.databases]
+        return not self.transactional and self.is_wiped(store, task) and True in opened and not opened[0]
+
     def is_foreign(self, store: StoreView, part: TopicPartition, task: TaskView) -> bool:
         """Whether an offset is of a changelog partition that is not the store's; topic prefixes are configurable.
 

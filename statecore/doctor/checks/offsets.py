@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from statecore.doctor.checks.context import CheckContext, foreign_offsets, store_finding
@@ -10,7 +10,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.releases import GLOBAL
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.checkpoint_overlay import migrated
 from statecore.words import shortened_list
@@ -29,6 +29,8 @@ def check_offsets(store: StoreView, task: TaskView, context: CheckContext) -> li
     found = []
     if store.keeps_offsets_inside is not False:
         found += [*_missing(store, task, context), *_unknown(store, task, context), *_foreign(store, task, context)]
+    elif store.task == GLOBAL and not context.release.offsets_inside:
+        found += _unknown_global(store, context.entries_of(store, task.checkpoint), f"in {CHECKPOINT_FILE} the offset")
     if store.closed is False and not store.in_use:
         found.append(_not_closed(store, task, context))
     return found
@@ -147,13 +149,9 @@ def _unknown(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
         at = {partition: offset for partition, offset in at.items() if partition not in overruled}
     if not store.logged or not at:
         return []
-    lowest, partitions = min(at.values()), [*map(str, at)]
     if store.task == GLOBAL:
-        what = f"has the offset {lowest}: a global store with it fails every start"
-        severity = Severity.ERROR
-        return [
-            store_finding(store, "global-offset-unknown", severity, what, repair=Repair.REBUILD, partitions=partitions)
-        ]
+        return _unknown_global(store, at, "the offset")
+    lowest, partitions = min(at.values()), [*map(str, at)]
     invalid = [offset for offset in at.values() if offset not in (OFFSET_UNKNOWN, _BEFORE_FIRST)]
     if invalid and not store.in_use:
         what = f"has the offset {min(invalid)}, which no changelog has: every start of the application fails"
@@ -177,8 +175,18 @@ def _unknown(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
     return [store_finding(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
+def _unknown_global(store: StoreView, offsets: Mapping[TopicPartition, int], has: str) -> list[Finding]:
+    """Negative offsets of a global store, to which every release seeks."""
+    at = {partition: offset for partition, offset in offsets.items() if offset < 0}
+    if not at:
+        return []
+    what = f"has {has} {min(at.values())}: a global store with it fails every start"
+    code, partitions = "global-offset-unknown", [*map(str, at)]
+    return [store_finding(store, code, Severity.ERROR, what, repair=Repair.REBUILD, partitions=partitions)]
+
+
 def _not_closed(store: StoreView, task: TaskView, context: CheckContext) -> Finding:
-    opened = [one for one in store.databases if one.status not in (None, 0)]
+    opened = [one for one in store.databases if one.is_open]
     names = [one.name for one in opened]
     if store.task == GLOBAL:
         what = "was not closed because its process died: under exactly-once every start of the application fails"
@@ -195,13 +203,16 @@ def _not_closed(store: StoreView, task: TaskView, context: CheckContext) -> Find
         )
     else:
         severity = context.severity(Severity.WARNING, Severity.ERROR)
-        what = (
-            "was not closed because its process died: under exactly-once the next start wipes the task, otherwise "
-            + (
-                "it restores the records after the last flush"
-                if store.logged
-                else "records after the last flush are lost"
-            )
+        wipes = (
+            f"the next start ends in an error at {opened[0].name}, which is open after a closed segment, and deletes "
+            "every task of this directory; the one after it restores them"
+            if context.is_every_task_wiped(store, task)
+            else "the next start wipes the task"
+        )
+        what = f"was not closed because its process died: under exactly-once {wipes}; at-least-once " + (
+            "the next start restores the records after the last flush"
+            if store.logged
+            else "records after the last flush are lost"
         )
     repair = None if context.is_at_least_once else Repair.REBUILD
     found = store_finding(store, "store-not-closed", severity, what, repair=repair, databases=names)

@@ -14,6 +14,7 @@ from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.doctor.repair_plan import plan_repairs
 from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.reader import read_spec
 from statecore.statedir.known_files import OffsetFileContent
@@ -36,6 +37,7 @@ from tests.unit.doctor.diagnosing import (
     declares,
     diagnose,
     plain,
+    window,
 )
 from tests.unit.doctor.golden import examined, worse
 from tests.unit.doctor.stored import offsets, write_database
@@ -122,10 +124,37 @@ def test_a_negative_offset(tmp_path, offset, rows, found, guarantee):
     assert codes(tmp_path, guarantee=guarantee) == found
 
 
+@pytest.mark.parametrize(
+    ("statuses", "lost"), [((0, 0, 1), {"0_0", "0_1"}), ((0, 1, 0), {"0_0", "0_1"}), ((1, 0, 0), {"0_0"})]
+)
+def test_an_open_segment_after_a_closed_one_costs_every_task(tmp_path, statuses, lost):
+    """Kafka Streams 4.3.1 and 4.4.0 end with the first of them open, and delete all tasks."""
+    window(tmp_path, {at * 300_000: (7, status, 3) for at, status in enumerate(statuses)})
+    for task in ("0_0", "0_1"):
+        plain(tmp_path, task=task, offset=None, store="unlogged")
+        plain(tmp_path, task=task)
+
+    def deleted(guarantee):
+        found = diagnose(tmp_path, guarantee=guarantee).findings
+        return {one.task for one in found if (one.code, one.severity) == ("store-unlogged", LOSS)}
+
+    assert deleted(EOS) == lost
+    assert deleted(ALOS) == set()
+
+
 @pytest.mark.parametrize("offset", [-1, -4, -7])
 def test_a_negative_offset_in_a_global_store(tmp_path, offset):
     write_database(tmp_path / "app/global/rocksdb/g", {"default": [], "offsets": offsets("prices", 0, offset)})
     assert codes(tmp_path, guarantee=EOS) == {"global-offset-unknown": ERROR}
+
+
+def test_an_unknown_offset_of_a_global_store_in_the_file_of_an_older_release(tmp_path):
+    """Kafka Streams 4.2.0 seeks to it; newer releases take no -4 from the file."""
+    write_database(tmp_path / "app/global/rocksdb/g", {"default": [(b"k", b"v")]})
+    checkpoint(tmp_path, ("prices", 0, -4), ("prices", 1, 7), task="global")
+    for release, found in (("4.2", {"global-offset-unknown": ERROR}), (NEWEST_RELEASE, {})):
+        seen = diagnose(tmp_path, release=RELEASES[release]).findings
+        assert {one.code: one.severity for one in seen if one.severity is not NOTE} == found, release
 
 
 @pytest.mark.parametrize("offset", [-1, -7])
