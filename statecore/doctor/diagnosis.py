@@ -37,6 +37,7 @@ from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding, Undecided
 from statecore.doctor.inspection import Inspection, StoreView, TaskView, holder_json
 from statecore.doctor.inspection_reader import DirectoryReading, read_inspection
+from statecore.formats.integers import INT32_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT, GLOBAL, Release
 from statecore.formats.task_id import TaskId
@@ -162,7 +163,7 @@ def diagnose_directory(
     if topics is not None:
         opened = tuple(store for store in seen if not _is_in_memory(store))
         more, undecided = topics(_inspection(reading, opened, beyond, estimated=not scan))
-        found += more
+        found = _with_topics(found, more)
     return Diagnosis(
         directory.application_id,
         directory.path,
@@ -175,6 +176,30 @@ def diagnose_directory(
         tuple(seen),
         context.transactional,
     )
+
+
+def _with_topics(found: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
+    """The findings of a directory and those by its topics, which may say the same, or refute one.
+
+    A global store may have an offset of a partition that its topic lacks: then those below it may be lacking, too.
+    """
+    counts = {
+        (one.store, one.evidence["topic"]): int(one.evidence["partitions"])
+        for one in more
+        if one.code == "partition-unknown" and one.task == GLOBAL
+    }
+
+    def is_refuted(one: Finding) -> bool:
+        lacking = [name.rpartition("-") for name in one.evidence.get("partitions", ())]
+        return (
+            (one.code, one.task) == ("offset-missing", GLOBAL)
+            and bool(lacking)
+            and all(int(number) >= counts.get((one.store, topic), INT32_MAX) for topic, _, number in lacking)
+        )
+
+    told = {(one.task, one.store) for one in found if one.code == "grace-buffer-miskeyed"}
+    again = [one for one in more if one.code == "grace-buffer-miskeyed" and (one.task, one.store) in told]
+    return [*(one for one in found if not is_refuted(one)), *(one for one in more if one not in again)]
 
 
 _MOVE_LEFTOVER = "Correct the spec. If it is right, move the directory away while the application is stopped."

@@ -429,7 +429,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "Kafka Streams gives every row of the buffer of a join with a grace period (withGracePeriod) a wrong key "
             "when it restores it, and finds none of them again: the join silently never emits these records. "
             "Later records may be joined without waiting for the grace period. It restores the buffer wherever it "
-            "wipes its task.",
+            "wipes its task, and at every start with records behind the buffer's offset: after a crash, or in an older "
+            "copy.",
             "Rebuild the store: its changelog has these records, and the join emits them after that.",
             (Repair.REBUILD,),
         ),
@@ -616,7 +617,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "partition-unknown",
             error,
             "a task of a partition that the changelog does not have",
-            "The application fails at start, or never uses the task.",
+            "The application fails at start, or never uses the task. Such an offset in a global store is ignored, and "
+            "rows of that partition stay: a warning.",
             "Check the application id, and who has changed the number of partitions.",
             (),
             "brokers",

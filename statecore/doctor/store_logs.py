@@ -3,6 +3,8 @@
 - Behind an offset, where deletes may be compacted away (``stale``). A directory does not record its age; it is at least
   as old as its newest file. A store is stale if that is longer than deletes are kept, and offsets behind its own are
   missing.
+- Behind that of a grace buffer, whether there is a record: Kafka Streams restores it under a wrong key
+  (``grace-buffer-miskeyed``).
 - Before it, whether the log is the one that the store was built from (``topic-recreated``), for closed stores only:
   rows of others may be ahead of their offset. See :mod:`statecore.doctor.changelog_comparison`. Releases before 4.3 do
   not record whether a store was closed, but flush its rows before they write its offset: its rows may be ahead and
@@ -87,6 +89,8 @@ class StoreLogs:
         if self._has_only_copy(store, log):
             what = f"{partition} is empty, and its log ends at {log.log_end}: nothing else has the rows of the store."
             yield topic_finding("changelog-incomplete", store, partition, what, log_end=log.log_end)
+        if store.kind is StoreKind.GRACE_BUFFER and not store.in_use:
+            yield from self._miskeyed(store, partition, log)
         if store.is_global or store.is_source(partition.topic):
             self._compare_with_others(store, partition, log)
         else:
@@ -152,6 +156,26 @@ class StoreLogs:
             age_ms=age,
             delete_retention_ms=retention_ms,
         )
+
+    def _miskeyed(self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets) -> Iterator[Finding]:
+        """A grace buffer with records behind its offset, which the next start restores under wrong keys."""
+        following = store.known[partition]
+        if following >= log.log_end:
+            return
+        tail = newest_records(self.reader, partition, following, log.log_end, self.limits)
+        if tail is None:
+            self._note_limit(store, "whether its changelog has records behind its offset was not seen")
+        elif tail.records:
+            yield topic_finding(
+                "grace-buffer-miskeyed",
+                store,
+                partition,
+                f"It says offset {store.offsets[partition]} of {partition}, which has records up to "
+                f"{tail.records[0].offset}: Kafka Streams restores these under wrong keys at the next start, and the "
+                "join finds none of them.",
+                offset=store.offsets[partition],
+                log_end=log.log_end,
+            )
 
     def _age_ms(self, store: LoggedStoreOffsets) -> int | None:
         """Minimum age of a store in ms; ``None`` if it has no file any more."""

@@ -262,6 +262,7 @@ def _of_store(
                 store,
                 partition,
                 f"It is of partition {partition.partition} of {topic.name}, which has {topic.partitions}.",
+                Severity.WARNING if store.is_global else None,  # a start looks for the offsets of existing ones alone
                 topic=topic.name,
                 partitions=topic.partitions,
                 topic_id=topic.topic_id,

@@ -9,6 +9,7 @@ from statecore.doctor.checks.context import CheckContext, foreign_offsets, store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
+from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import TopicPartition
@@ -22,6 +23,9 @@ _CLOSE_STANDBY = (
     "This is a copy of statecore standby, whose process died: run statecore standby --once with this directory, which "
     "follows the changelog to its end and closes the store."
 )
+
+
+_COMPARE = "Compare the store with its changelog (statecore diff), and restore it if it has rows of no record."
 
 
 def check_offsets(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
@@ -104,7 +108,25 @@ def _foreign(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
         return []
     if len(strange) == len(store.offsets):
         return [foreign_offsets(store, strange, context)]
-    return _segments(store, strange)
+    return _segments(store, strange) or ([] if context.is_exactly_once else _beside_own(store, strange))
+
+
+def _beside_own(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
+    """Offsets of other partitions of the store's changelog beside its own, as a start on exchanged tasks leaves them.
+
+    An entry alone proves nothing: a tool may have written it into a store that has its own rows.
+    """
+    topics = {own.topic for own in store.offsets.keys() - set(strange)}
+    others = [part for part in strange if part.topic in topics]
+    if not others:
+        return []
+    what = (
+        f"has the offset of {others[0]} beside that of its own partition: if Kafka Streams was started with the "
+        "directories of the two tasks exchanged, it restored the rows of this task over those of the other, and "
+        "answers with both"
+    )
+    found = store_finding(store, "offset-foreign", Severity.NOTE, what, partitions=[str(one) for one in others])
+    return [replace(found, own_remedy=_COMPARE)]
 
 
 def _of_another_topic(store: StoreView, context: CheckContext) -> list[Finding]:
@@ -186,7 +208,7 @@ def _unknown_global(store: StoreView, offsets: Mapping[TopicPartition, int], has
 
 
 def _not_closed(store: StoreView, task: TaskView, context: CheckContext) -> Finding:
-    opened = [one for one in store.databases if one.is_open]
+    opened, is_buffer = [one for one in store.databases if one.is_open], store.kind is StoreKind.GRACE_BUFFER
     names = [one.name for one in opened]
     if store.task == GLOBAL:
         what = "was not closed because its process died: under exactly-once every start of the application fails"
@@ -211,10 +233,11 @@ def _not_closed(store: StoreView, task: TaskView, context: CheckContext) -> Find
         )
         what = f"was not closed because its process died: under exactly-once {wipes}; at-least-once " + (
             "the next start restores the records after the last flush"
+            + (", with keys under which the join never finds them" if is_buffer else "")
             if store.logged
             else "records after the last flush are lost"
         )
-    repair = None if context.is_at_least_once else Repair.REBUILD
+    repair = None if context.is_at_least_once and not is_buffer else Repair.REBUILD
     found = store_finding(store, "store-not-closed", severity, what, repair=repair, databases=names)
     if task.followed and all(one.written_here_last for one in opened):
         return replace(found, repair=None, own_remedy=_CLOSE_STANDBY)

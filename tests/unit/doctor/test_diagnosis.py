@@ -7,13 +7,15 @@ import shutil
 import pytest
 
 from statecore.doctor import diagnosis
+from statecore.doctor.findings import Finding
 from statecore.doctor.repair_plan import restore_remedy
 from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import RELEASES
+from statecore.formats.releases import GLOBAL, RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.reader import read_spec
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.damage_functions import set_status
 from tests.harness.raising import raises
 from tests.unit.doctor.diagnosing import (
     ALOS,
@@ -31,7 +33,7 @@ from tests.unit.doctor.diagnosing import (
     unpacked,
     window,
 )
-from tests.unit.doctor.stored import CASES, owner, write_database, write_golden
+from tests.unit.doctor.stored import CASES, offsets, owner, write_database, write_golden
 
 
 @pytest.mark.parametrize("guarantee", [ALOS, EOS])
@@ -51,6 +53,30 @@ def test_a_directory_closed_by_kafka_streams_has_no_findings(tmp_path, case):
     write_golden(tmp_path / owner(case), case)
     found = diagnose(tmp_path, owner(case), scan=True)
     assert (found.findings, found.exit_code) == ((), 0)
+
+
+@pytest.mark.parametrize(("partitions", "missing"), [(1, set()), (3, {"offset-missing"}), (8, {"offset-missing"})])
+def test_no_offset_is_missing_of_a_partition_that_the_topic_of_a_global_store_lacks(tmp_path, partitions, missing):
+    """Kafka Streams 4.2 and 4.3 look for an offset of each partition of the topic, and ignore others."""
+    said = [*offsets("prices", 0, 9), *offsets("prices", 7, 4)[:1]]
+    write_database(tmp_path / "app/global/rocksdb/g", {"default": [(b"k", b"v")], "offsets": said})
+    evidence = {"topic": "prices", "partitions": partitions}
+    unknown = Finding("partition-unknown", "", WARNING, GLOBAL, "g", evidence=evidence)
+    by_topics = [unknown] if partitions <= 7 else []
+    found = diagnose(tmp_path, topics=lambda _: (by_topics, ())).findings
+    assert {one.code for one in found} - {"partition-unknown"} == missing
+
+
+def test_what_directory_and_topics_say_of_a_grace_buffer_is_said_once(tmp_path):
+    write_golden(tmp_path / "app", "grace-buffer", renamed=True)
+    set_status(tmp_path / "app/1_0/grace-Buffer/grace-Buffer.0", 1)
+    behind = Finding("grace-buffer-miskeyed", "", LOSS, "1_0", "grace-Buffer")
+    for guarantee, severity in ((EOS, ERROR), (ALOS, WARNING)):
+        found = diagnose(tmp_path, guarantee=guarantee, topics=lambda _: ([behind], ())).findings
+        assert [(one.code, one.severity) for one in found] == [
+            ("grace-buffer-miskeyed", LOSS),
+            ("store-not-closed", severity),
+        ]
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.2.0"])

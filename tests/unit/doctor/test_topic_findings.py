@@ -162,6 +162,8 @@ def test_a_partition_that_the_topic_does_not_have_is_unknown() -> None:
     assert existing_partitions([one], answers.topics) == []
     declared = store(None, task="0_3", declared="app-s-changelog")
     assert only(declared, answers).code == "partition-unknown"
+    ignored = only(global_store(9, TopicPartition(SOURCE.topic, 3)), told(0, 10, SOURCE, partitions=1))
+    assert (ignored.code, ignored.severity) == ("partition-unknown", Severity.WARNING)
 
 
 @pytest.mark.parametrize(("committed", "ahead"), [(10, False), (11, False), (9, True), (0, True), (None, True)])

@@ -37,7 +37,7 @@ from tests.harness.damage_functions import edited
 from tests.harness.raising import raises
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.scripted import CLOSE, ScriptedBrokers, offset_fetch_response, part
-from tests.unit.doctor.stored import offsets, write_database
+from tests.unit.doctor.stored import offsets, write_database, write_golden
 
 LOSS = Severity.LOSS
 EXACTLY_ONCE, AT_LEAST_ONCE = ProcessingGuarantee.EXACTLY_ONCE_V2, ProcessingGuarantee.AT_LEAST_ONCE
@@ -669,3 +669,27 @@ def test_waiting_for_brokers_names_them_and_the_offline_option(tmp_path: Path, b
     assert patient.failed is not None
     assert patient.failed.code == "topic-authorization-failed"
     assert str(patient.failed) in undecided
+
+
+@pytest.mark.parametrize(
+    ("tail", "lost"),
+    [
+        ([], False),
+        ([batch([Record(132, 1_000, b"k", b"v")])], True),
+        ([batch([Record(132, 1_000, b"k", None)])], True),
+        ([batch([Record(132, 1, b"k", b"v")], producer=7, transactional=True), marker(133, 7, commit=False)], False),
+        ([marker(132, 7, commit=True)], False),
+    ],
+    ids=["none", "a record", "a delete", "an aborted record", "a marker"],
+)
+def test_a_grace_buffer_with_records_behind_its_offset_is_restored_under_wrong_keys(
+    tmp_path: Path, brokers: ScriptedBrokers, tail: list[bytes], lost: bool
+) -> None:
+    write_golden(tmp_path / "app", "grace-buffer", renamed=True)
+    brokers.add(
+        "app-grace-Buffer-changelog", [part([batch([Record(131, 1_000, b"k", b"v")]), *tail], aborted=[(7, 132)])]
+    )
+    found = looked(tmp_path, brokers, guarantee=AT_LEAST_ONCE).findings
+    assert [(one.code, one.severity) for one in found] == ([("grace-buffer-miskeyed", LOSS)] if lost else [])
+    assert [one.evidence["offset"] for one in found] == ([131] if lost else [])
+    assert not looked(tmp_path, brokers, inspection={"holder": Holder(1, "java")}).findings, "it goes on by itself"

@@ -14,6 +14,7 @@ from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.doctor.repair_plan import plan_repairs
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import offset_key
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.reader import read_spec
@@ -22,7 +23,7 @@ from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.case_selection import one_of
 from tests.harness.damage_cases import WINDOWS
-from tests.harness.damage_functions import drop_family, segments_of
+from tests.harness.damage_functions import drop_family, put, segments_of, set_status
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.doctor.diagnosing import (
     ALOS,
@@ -40,7 +41,7 @@ from tests.unit.doctor.diagnosing import (
     window,
 )
 from tests.unit.doctor.golden import examined, worse
-from tests.unit.doctor.stored import offsets, write_database
+from tests.unit.doctor.stored import offsets, write_database, write_golden
 
 
 @pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
@@ -164,6 +165,27 @@ def test_a_negative_offset_in_checkpoint_counts_as_none(tmp_path, offset):
     assert codes(tmp_path, guarantee=EOS) == {}, "the store's own counts"
     drop_family(tmp_path / "app/0_0/rocksdb/s", "offsets")
     assert codes(tmp_path, guarantee=EOS) == {"older-release": ERROR}
+
+
+def test_a_grace_buffer_that_was_not_closed_is_rebuilt_at_least_once_too(tmp_path):
+    """Kafka Streams restores the records after the last flush under wrong keys."""
+    write_golden(tmp_path / "app", "grace-buffer", renamed=True)
+    assert codes(tmp_path, guarantee=ALOS) == {}
+    set_status(tmp_path / "app/1_0/grace-Buffer/grace-Buffer.0", 1)
+    (found,) = diagnose(tmp_path, guarantee=ALOS).findings
+    assert (found.code, found.severity, found.repair) == ("store-not-closed", WARNING, Repair.REBUILD)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "found"),
+    [("app-s-changelog", 1, {"offset-foreign": NOTE}), ("app-former-changelog", 0, {}), ("other", 1, {})],
+)
+def test_an_offset_of_another_task_beside_the_own_one_is_a_note(tmp_path, topic, partition, found):
+    """A start on exchanged tasks leaves it, and rows of both; alone it proves nothing."""
+    path = plain(tmp_path)
+    put(path, "offsets", offset_key(TopicPartition(topic, partition)), (11).to_bytes(8))
+    assert codes(tmp_path, guarantee=ALOS) == found
+    assert codes(tmp_path, guarantee=EOS) == {}, "its task would have been wiped"
 
 
 def test_a_store_that_was_not_closed_is_worse_under_exactly_once(tmp_path):
