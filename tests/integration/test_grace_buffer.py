@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from statecore.doctor.diagnosis import diagnose_directory
+from statecore.doctor.topic_inspection import Brokers
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
@@ -339,3 +340,31 @@ def test_a_buffer_whose_task_the_next_start_wipes_is_lost_unless_it_is_repaired_
     assert (emitted.get(b"stays+table"), emitted.get(b"stays too+table")) == (
         (KEYS, KEYS) if is_repaired else (None,) * 2
     )
+
+
+@pytest.mark.parametrize("is_repaired", [True, pytest.param(False, marks=pytest.mark.full)], ids=["repaired", "as is"])
+def test_records_behind_the_offset_of_an_older_copy_are_lost_unless_it_is_repaired_before(world, tmp_path, is_repaired):
+    """Its file agrees with it, so only the brokers tell; the marker behind a closed store is no record."""
+    spec = world.write_spec(tmp_path / "stores.yaml")
+    shutil.copytree(world.directory.path, tmp_path / "older")
+    with world.application():
+        world.produce(world.left, [(NOW + 2 * GRACE + 9, b"in the tail")])
+        world.wait()
+    assert found_with_brokers(world, spec) == set()
+    shutil.rmtree(world.directory.path)
+    shutil.copytree(tmp_path / "older", world.directory.path)
+    assert found_with_brokers(world, spec) == {(task, "grace-buffer-miskeyed") for task in TASKS}
+    if is_repaired:
+        assert repair(world.application_id, world.state_dir, spec).remaining == ()
+        assert found_with_brokers(world, spec) == set()
+    with world.application() as application:
+        assert (application.restored_records().get((BUFFER, 0), 0) > 0) is not is_repaired
+        world.produce(world.left, [(NOW + 5 * GRACE, b"later")])
+        world.wait()
+    assert world.emitted().get(b"in the tail+table") == (KEYS if is_repaired else None)
+
+
+def found_with_brokers(world: World, spec: Path) -> set[tuple[str, str]]:
+    declared = load_spec(spec)
+    found = diagnose_directory(world.directory, spec=declared, topics=Brokers(world.servers, declared))
+    return {(one.task, one.code) for one in found.findings}
