@@ -25,7 +25,8 @@ A version is in the segment of its ``validTo``: segment id = validTo / interval.
 begins. Between two rows of a key, and after the newest without a latest value, the key is deleted; that tombstone is
 not stored. A tombstone that is alone, as in the second example, is stored with ``validTo`` equal to ``validFrom``: its
 end is not stored. After a restart Kafka Streams 4.3 and 4.4 may put a late record before a version that is newer; that
-one ends the row, and is never found again.
+one ends the row, and is never found again. At-least-once a record that is processed again may be there twice: the
+second one is never found, and is no version here.
 
 The changelog has the plain key and value, and ``validFrom`` as the record's timestamp; a null value is a tombstone. The
 rows of a key depend on all its records and on stream time (:mod:`statecore.images.versions`).
@@ -106,6 +107,14 @@ class VersionedFormat(RowFormat):
             require(kind, broken, "has versions that end too early or are out of order")
             found.append((rows, valid_from, valid_to, value_ends, size))
             rounds.append(np.full(len(rows), len(rounds), np.int64))
+            unread = last & (value_ends != places)
+            while unread.any():
+                again, whole = numbers(data, places, value_ends, 8)
+                size, whole_size = numbers(data, places + 8, value_ends, 4)
+                unread &= whole & whole_size & (again == oldest[rows])
+                places = np.where(unread, places + _VERSION_BYTES, places)
+                value_ends = np.where(unread, value_ends - np.maximum(size, 0), value_ends)
+                unread &= value_ends > places
             broken[rows[last & (value_ends != places)]] = True
             require(kind, broken, "has bytes that belong to no version")
             rows, valid_to = rows[~last], valid_from[~last]

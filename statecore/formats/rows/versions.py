@@ -124,6 +124,9 @@ def decode_versions(segment: int, data: bytes) -> list[Version]:
         valid_to, value_end = valid_from, value_start
         if valid_from == oldest:
             break
+    while value_end - place >= _VERSION.size and _VERSION.unpack_from(data, place)[0] == oldest:  # processed again
+        value_end -= max(_VERSION.unpack_from(data, place)[1], 0)
+        place += _VERSION.size
     if value_end != place:
         raise malformed_row(_KIND, "has bytes that belong to no version")
     return found[::-1]

@@ -14,6 +14,7 @@ from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import Records
+from statecore.formats.rows.versions import decode_versions
 
 KIND = StoreKind.VERSIONED_KEY_VALUE
 LATEST = -1
@@ -103,6 +104,19 @@ def test_a_late_record_that_kafka_streams_put_before_a_newer_version_after_a_res
         (b"0-12", 0x1A2297B5727, 0x1A2297A379A, b"newer"),
         (b"0-12", 0x1A2297A379A, 0x1A2297BB1C0, b"late"),
     ]
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_record_that_was_processed_again_is_one_version(times: int) -> None:
+    """As Kafka Streams 4.4 writes it at-least-once; it never finds the second one."""
+    version = (0x1A22DA2C1DD).to_bytes(8) + (13).to_bytes(4)
+    value = (0x1A22DA52BC2).to_bytes(8) + (0x1A22DA2C1DD).to_bytes(8) + times * version + times * b"events 3 of 1"
+    row = (29933205).to_bytes(8) + b"k", value
+    one = b"k", 0x1A22DA2C1DD, 0x1A22DA52BC2, b"events 3 of 1"
+    assert decode([row, *of_hex(LATEST_VALUE), row]) == [one, (b"d", 0x1A1FD566CB0, None, b"d1"), one]
+    assert decode_versions(29933205, value) == [one[1:]]
+    with pytest.raises(Corrupted, match="belong to no version"):
+        decode([(row[0], value + b"x")])
 
 
 def test_a_row_of_very_many_versions() -> None:
