@@ -403,6 +403,7 @@ def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_tha
             if point == "restore.after-runs" and not self.done:
                 self.done = True
                 assert marker_age(shop.app_repository, time.time()) is not None, "a schedule waits"
+                shop.write(10)
                 shop.checkpoint()
 
     said: list[str] = []

@@ -25,6 +25,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from statecore.errors import Fenced
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.compaction import (
     compact_after,
@@ -41,10 +42,12 @@ from statecore.jobs.checkpoint.tails import SMALL_TAIL, read_sound_tails
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.in_progress_marker import marked_in_progress
+from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progress
 from statecore.jobs.planning.plan import ReadPlan
+from statecore.jobs.planning.planned_tails import PLANNED_AGAIN
 from statecore.jobs.read_report import ReadReport
 from statecore.progress import Progress
+from statecore.repository.publish.conflicts import is_overtaken
 
 
 def run_checkpoint(
@@ -69,29 +72,41 @@ def run_checkpoint(
 
 def _advance(job: CheckpointJob) -> ReadReport:
     with job.attempted(), marked_in_progress(job.repository, job.request.request_id) as marker:
-        with job.phase("plan"):
-            job.progress.phase("plan")
-            publication = publication_of(job)
-            if (already := finish_if_made(job, publication, marker)) is not None:
-                job.progress.done(already.how)
-                report = job.report(None, already.notes, already.published)
-                return _rebuild_damaged(job, report, recorded_damaged(job))
-            planned = plan_checkpoint(job, publication)
-            if planned.is_resumed:
-                marker.delete_at_end()
-            job.progress.done()
-        job.faults.reach("checkpoint.after-plan")
-        tails = read_sound_tails(job, publication, planned)
-        manifests, published, unchanged = publish_tails(job, publication, tails)
-        left = job.forget_plan()
-        job.faults.reach("checkpoint.after-publication")
-        if published is None:
-            return job.report(tails, (*tails.notes, *left), None, unchanged)
-        compacted = compact_after(job, publication, manifests)
-        if publication.newest is not None and _day(published.created_at) != _day(publication.newest.created_at):
-            job.home.sweep()  # once a day, because listing costs as much as writing
-        report = job.report(tails, (*tails.notes, *compacted.notes, *left), published)
-        return _rebuild_damaged(job, report, compacted.damaged)
+        try:
+            return _publish_once(job, marker)
+        except Fenced as error:
+            if not is_overtaken(error):
+                raise
+        job.say_once([PLANNED_AGAIN])
+        job.forget_plan()
+        return _publish_once(job, marker)
+
+
+def _publish_once(job: CheckpointJob, marker: InProgressMarker) -> ReadReport:
+    """Plan, read and publish. Raises ``Fenced`` if what another job has published meanwhile does not fit."""
+    with job.phase("plan"):
+        job.progress.phase("plan")
+        publication = publication_of(job)
+        if (already := finish_if_made(job, publication, marker)) is not None:
+            job.progress.done(already.how)
+            report = job.report(None, already.notes, already.published)
+            return _rebuild_damaged(job, report, recorded_damaged(job))
+        planned = plan_checkpoint(job, publication)
+        if planned.is_resumed:
+            marker.delete_at_end()
+        job.progress.done()
+    job.faults.reach("checkpoint.after-plan")
+    tails = read_sound_tails(job, publication, planned)
+    manifests, published, unchanged = publish_tails(job, publication, tails)
+    left = job.forget_plan()
+    job.faults.reach("checkpoint.after-publication")
+    if published is None:
+        return job.report(tails, (*tails.notes, *left), None, unchanged)
+    compacted = compact_after(job, publication, manifests)
+    if publication.newest is not None and _day(published.created_at) != _day(publication.newest.created_at):
+        job.home.sweep()  # once a day, because listing costs as much as writing
+    report = job.report(tails, (*tails.notes, *compacted.notes, *left), published)
+    return _rebuild_damaged(job, report, compacted.damaged)
 
 
 def _rebuild_damaged(job: CheckpointJob, report: ReadReport, damaged: Collection[Key]) -> ReadReport:

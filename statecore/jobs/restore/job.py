@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from statecore.errors import Corrupted, Retryable
+from statecore.errors import Corrupted, Fenced, Retryable
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.in_progress_marker import marked_in_progress
@@ -14,6 +15,7 @@ from statecore.jobs.job import Job
 from statecore.jobs.job_home import RepositoryHome, home_of
 from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
+from statecore.jobs.planning.planned_tails import PLANNED_AGAIN
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.read_report_stores import job_report
 from statecore.jobs.restore.planned_restore import PlanLimit, PlannedRestore
@@ -21,6 +23,7 @@ from statecore.jobs.restore.planner import RestorePlanner
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.resume import answered_plan, report_of
 from statecore.jobs.restore.sinks import Images, Sink, are_apart
+from statecore.repository.publish.conflicts import is_overtaken
 
 
 class RestoreJob(Job):
@@ -39,7 +42,7 @@ class RestoreJob(Job):
     def run(self) -> ReadReport:
         """Restore, while the in-progress marker makes scheduled checkpoints wait.
 
-        A restore of whole changelogs cannot be rebased on what they publish; its result would be lost.
+        A restore of whole changelogs cannot be rebased on what they publish; it would have to read them again.
         """
         context = self.context
         publishes = any(sink.publishes for sink in self.sinks)
@@ -91,6 +94,24 @@ class RestoreJob(Job):
             self.spec.kafka,
             has_work=bool(planned.plan.partitions),
         )
+        try:
+            planned, last = self._delivered(workers, planned, uploads)
+        except Fenced as error:
+            if not is_overtaken(error):
+                raise
+            self.say(PLANNED_AGAIN)
+            planned, last = self._delivered(workers, *self._planned_again(workers, planned))
+        if are_apart(self.context, workers):
+            runs = RepositoryHome(self.context.repository, self.request.request_id)
+            runs.discard(planned.plan.plan_id)
+            runs.sweep()
+        self.finish(planned.plan.plan_id, last.to_json())  # differs from the one saved before only in its times
+        return last
+
+    def _delivered(
+        self, workers: Workers, planned: PlannedRestore, uploads: Sequence[bool]
+    ) -> tuple[PlannedRestore, ReadReport]:
+        """Read, build, and deliver to the sinks; the plan that was carried out in the end, and the report."""
         while True:  # each round refuses at least one more base; without a base the whole changelog is read
             read = self._read(workers, planned, uploads=any(uploads))
             if not self.planner.refuses(planned, read.runs):
@@ -98,20 +119,19 @@ class RestoreJob(Job):
                 images = self._build(workers, planned, read)
                 if images is not None:
                     break
-            with self.phase("plan again"):
-                self.home.discard(planned.plan.plan_id)
-                planned = self._new_plan(workers)
-                uploads = [sink.begin(planned) for sink in self.sinks]
+            planned, uploads = self._planned_again(workers, planned)
         self.faults.reach("restore.after-images")
+        done, made = planned, images
         for sink in self.sinks:
-            sink.deliver(planned, read, images, lambda: self._report(planned, read, images))
-        last = self._report(planned, read, images).finish()
-        if are_apart(self.context, workers):
-            runs = RepositoryHome(self.context.repository, self.request.request_id)
-            runs.discard(planned.plan.plan_id)
-            runs.sweep()
-        self.finish(planned.plan.plan_id, last.to_json())  # differs from the one saved before only in its times
-        return last
+            sink.deliver(done, read, made, lambda: self._report(done, read, made))
+        return done, self._report(done, read, made).finish()
+
+    def _planned_again(self, workers: Workers, planned: PlannedRestore) -> tuple[PlannedRestore, list[bool]]:
+        """A new plan in place of one that cannot be carried out; and what each sink says to it at the beginning."""
+        with self.phase("plan again"):
+            self.home.discard(planned.plan.plan_id)
+            again = self._new_plan(workers)
+            return again, [sink.begin(again) for sink in self.sinks]
 
     def _plan(self, workers: Workers) -> PlannedRestore:
         """The frozen plan of this request, or a new one. All refusals happen here."""

@@ -21,6 +21,13 @@ Rebase = Callable[[TaskManifest, TaskManifest], TaskManifest | None]
 """Combines the task manifest of a job with that of the newest snapshot; ``None`` where the newest snapshot has all of
 it. Raises ``Fenced`` where they do not fit together."""
 
+_OVERTAKEN = frozenset({"offsets-changed", "snapshot-newer"})
+
+
+def is_overtaken(error: Fenced) -> bool:
+    """Whether another job has published other offsets of the same stores: a job that plans again can publish."""
+    return error.code == "publication-conflict" and error.context.get("reason") in _OVERTAKEN
+
 
 @dataclass(frozen=True)
 class PublicationRequest:
@@ -188,7 +195,8 @@ class Conflicts:
             f"Nothing was published for {self._app_repository.application_id}: {why}.",
             code="publication-conflict",
             action=f"Check which jobs publish to it ({self._app_repository.list_command}), and start a new "
-            "job (under a new request id). A job that reads everything needs the checkpoints paused while it runs.",
+            "job (under a new request id). While a job reads everything, pause checkpoints that ignore its in-progress "
+            "marker (statecore checkpoint by cron).",
             application_id=self._app_repository.application_id,
             repository=self._app_repository.url,
             **context,

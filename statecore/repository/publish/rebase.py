@@ -1,6 +1,6 @@
 """Combines the task manifest of a job with the newest snapshot, where that is not the one the job began with.
 
-Both functions are pure: from task manifests they make the one to publish. A publication calls them again each time that
+All functions are pure: from task manifests they make the one to publish. A publication calls them again each time that
 another job was first (:meth:`statecore.repository.publish.publication.Publication.publish`).
 
 A job that **advances** stores decides store by store. *Base* is the store in the snapshot that was the newest when the
@@ -14,7 +14,12 @@ job was planned, and the *tail* is what the job appended to its runs::
       (compacted, or rebuilt)
     less than the job has read, which built     what the job built
       the store whole, without a base
+    less than the job has read, as a tail       what the job built
+      appended to the same base
     anything else                               nothing: the job is fenced
+
+A job that **rebuilds** stores publishes what it has built of them. It is fenced where the newest snapshot has more,
+because that may have a base which was not to be used.
 
 A **compaction** decides database by database: where the runs that it has merged are still adjacent, its run replaces
 them; other databases stay as they are.
@@ -55,6 +60,20 @@ def rebase_advance(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest 
     return TaskManifest(mine.task, tuple(stores))
 
 
+def rebase_rebuild(mine: TaskManifest, theirs: TaskManifest, begun: TaskManifest | None) -> TaskManifest:
+    """The task manifest of a job that read whole changelogs, unless others published what it does not replace.
+
+    ``begun`` is the task in the snapshot that was the newest when the job began. What has read more is refused later.
+    """
+    there = {store.store: store for store in theirs.stores}
+    before = {store.store: store for store in begun.stores} if begun is not None else {}
+    for one in mine.stores:
+        other = there.get(one.store)
+        if other is not None and other != before.get(one.store):
+            _refuse_other_store(mine.task, one, other)
+    return mine
+
+
 def rebase_compaction(compactions: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
     """The task manifest with a task's compactions, of the stores that changed; ``None`` where none fits any more."""
     by_store: dict[str, list[Compaction]] = {}
@@ -75,15 +94,21 @@ def _advanced(
     tail = None if base is None else _tail(mine, base)
     if base is not None and theirs.identity == base.identity:
         return mine if tail is None else _rebased(theirs, mine, base, tail)
-    if _compatibility_of(theirs) != _compatibility_of(mine) or not _are_of_the_same_topics(theirs, mine):
-        raise _fenced(task, mine, "the store of another topic, or as another spec declares it,", "store-changed")
+    _refuse_other_store(task, mine, theirs)
     if not _is_ahead(mine, theirs):
         return theirs
     if base is not None and tail is not None and _ends_of(theirs) == _ends_of(base):
         return _rebased(theirs, mine, base, tail)
-    if tail is None and not _is_ahead(theirs, mine):
+    has_same_base = base is not None and _tail(theirs, base) is not None
+    if (tail is None or has_same_base) and not _is_ahead(theirs, mine):
         return mine
     raise _fenced(task, mine, "the store up to other offsets than this job began and ended with", "offsets-changed")
+
+
+def _refuse_other_store(task: str, mine: StoreSnapshot, theirs: StoreSnapshot) -> None:
+    """Refuse to combine stores of other topics, or of other declarations."""
+    if _compatibility_of(theirs) != _compatibility_of(mine) or not _are_of_the_same_topics(theirs, mine):
+        raise _fenced(task, mine, "the store of another topic, or as another spec declares it,", "store-changed")
 
 
 def _tail(mine: StoreSnapshot, base: StoreSnapshot) -> Tail | None:

@@ -1,4 +1,4 @@
-"""A checkpoint that found a store damaged after it had published: a retry under its id rebuilds it."""
+"""A checkpoint that found a store damaged after it had published is retried; one that another overtook plans again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Fenced, Invalid, Retryable
 from statecore.jobs.checkpoint import compaction, run
 from statecore.jobs.checkpoint.compaction import not_rebuilt_note
 from statecore.jobs.checkpoint.job import CheckpointJob
+from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
 from statecore.jobs.checkpoint.publish import finish_if_made, publication_of
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.context import JobContext
@@ -115,3 +116,39 @@ def test_a_damaged_store_is_not_rebuilt_where_that_is_not_allowed(
     for _ in range(2):
         report = retry(world, when_refused=WhenRefused.REFUSE)
         assert (snapshot_of(report), report.notes) == (mine, (not_rebuilt_note([PLAIN]),))
+
+
+class Overtaken:
+    """Others publish while a checkpoint reads its tails; its own publications do not fit on top of theirs."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+        self.world, self.reason = world, reason
+        self.others: list[str] = []
+        monkeypatch.setattr(run, "plan_checkpoint", lambda *_: SimpleNamespace(is_resumed=False))
+        monkeypatch.setattr(run, "read_sound_tails", lambda *_: None)
+        monkeypatch.setattr(run, "publish_tails", self.publish)
+
+    def publish(self, *_: Any) -> Any:
+        self.others.append(publish(self.world, job_of(self.world, f"other-{len(self.others)}")))
+        raise Fenced("It does not fit.", code="publication-conflict", action="Start anew.", reason=self.reason)
+
+
+def test_a_due_checkpoint_that_another_overtakes_has_nothing_to_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overtaken = Overtaken(world, monkeypatch, "offsets-changed")
+    last = world.shop.app_repository.head().newest
+    report = retry(world, decided_upon=NO_SNAPSHOT if last is None else last.snapshot)
+    (other,) = overtaken.others
+    assert report.published is None
+    assert any(other in note for note in report.notes)
+
+
+@pytest.mark.parametrize(("reason", "tries"), [("offsets-changed", 2), ("snapshot-newer", 2), ("head-reverted", 1)])
+def test_a_checkpoint_by_hand_that_another_overtakes_is_planned_once_more(
+    world: World, monkeypatch: pytest.MonkeyPatch, reason: str, tries: int
+) -> None:
+    overtaken = Overtaken(world, monkeypatch, reason)
+    with raises(Fenced, "publication-conflict", reason=reason):
+        retry(world)
+    assert len(overtaken.others) == tries

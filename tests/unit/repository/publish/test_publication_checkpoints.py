@@ -11,8 +11,9 @@ import pytest
 from statecore.errors import Fenced, StatecoreError
 from statecore.repository.head import Retention
 from statecore.repository.manifest import ReadPosition, StoredRun, TaskManifest
+from statecore.repository.publish.conflicts import is_overtaken
 from statecore.repository.publish.publication import Publication, Published
-from statecore.repository.publish.rebase import Compaction, rebase_advance, rebase_compaction
+from statecore.repository.publish.rebase import Compaction, rebase_advance, rebase_compaction, rebase_rebuild
 from statecore.repository.publish.snapshot_composition import MOST_BLOBS
 from statecore.repository.publish.upload import put_files
 from tests.harness.raising import raises
@@ -232,13 +233,34 @@ def test_a_job_is_fenced_if_concurrent_snapshots_do_not_fit(orders: Snapshots, f
     late = orders.begin("late")
     bases = late.task_manifests()
     mine = [tail(orders, "0_0", bases["0_0"], 100)]
-    checkpoint(orders, "other", ["0_0"])
+    whole = orders.upload_runs({"0_0": {"left": [(0, 60)]}})["0_0"]["left"]
+    rebuilt = TaskManifest("0_0", (store_of("0_0", "left", whole, end=60),))
+    assert orders.begin("rebuilt").publish([rebuilt], drops_other_tasks=False) is not None
     before = dict(orders.storage.pointers)
-    with raises(Fenced, "publication-conflict", reason="offsets-changed"):
+    with raises(Fenced, "publication-conflict", reason="offsets-changed") as overtaken:
         late.publish(mine, drops_other_tasks=False, rebase=above(bases))
-    with raises(Fenced, "publication-conflict", reason="tasks-published", tasks=["0_0"]):
+    assert is_overtaken(overtaken.value)
+    with raises(Fenced, "publication-conflict", reason="tasks-published", tasks=["0_0"]) as published:
         late.publish(mine, drops_other_tasks=False)
+    assert not is_overtaken(published.value)
     assert orders.storage.pointers == before
+
+
+def test_a_rebuild_replaces_what_has_read_less_since_it_began_and_nothing_that_has_read_more(
+    orders: Snapshots, first: Published
+) -> None:
+    def rebuilt(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest:
+        return rebase_rebuild(mine, theirs, late.task_manifests().get(mine.task))
+
+    late = orders.begin("late")
+    checkpoint(orders, "other", ["0_0"])
+    with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=60) as overtaken:
+        late.publish(orders.upload({"0_0": {"left": 59}}), drops_other_tasks=False, rebase=rebuilt)
+    assert is_overtaken(overtaken.value)
+    done = late.publish(orders.upload({"0_0": {"left": 60}}), drops_other_tasks=False, rebase=rebuilt)
+    assert done is not None
+    assert (done.made_tasks, done.concurrent) == (("0_0",), 1)
+    assert orders.ends["0_0"] == {"left": 60, "right": 50}
 
 
 def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(orders: Snapshots, first: Published) -> None:

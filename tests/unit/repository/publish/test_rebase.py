@@ -25,7 +25,7 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskManifest,
 )
-from statecore.repository.publish.rebase import Compaction, rebase_advance, rebase_compaction
+from statecore.repository.publish.rebase import Compaction, rebase_advance, rebase_compaction, rebase_rebuild
 from statecore.repository.task_manifest_validation import contradictions_in
 from tests.harness.raising import raises
 
@@ -138,10 +138,27 @@ def test_of_stores_that_others_have_brought_further_theirs_is_published_beside_w
     assert done == task_manifest(further, right[1])
 
 
-@pytest.mark.parametrize("theirs", [[(0, 50), (50, 100), (100, 120)], [(0, 90)]])
+@pytest.mark.parametrize("theirs", [[(0, 100), (100, 120)], [(0, 90)]])
 def test_a_tail_that_ends_between_concurrent_runs_is_fenced(theirs: list[Span]) -> None:
     with raises(Fenced, "publication-conflict", task="0_0", store="left"):
         rebase_advance(task_manifest(MINE), task_manifest(store(theirs, theirs[-1][1])), task_manifest(PARENT))
+
+
+def test_the_longer_of_two_tails_of_one_base_is_published() -> None:
+    shorter = store([(0, 50), (50, 100), (100, 120)], 120)
+    done = rebase_advance(task_manifest(MINE), task_manifest(shorter), task_manifest(PARENT))
+    assert done == task_manifest(MINE)
+    assert rebase_advance(task_manifest(shorter), task_manifest(MINE), task_manifest(PARENT)) is None
+
+
+def test_what_was_rebuilt_replaces_others_but_stores_of_another_topic_since_it_began() -> None:
+    rebuilt = task_manifest(store([(0, 130)], 130))
+    recreated = task_manifest(store([(0, 10)], 10, topic_id="3" * 32))
+    for theirs in (task_manifest(PARENT), task_manifest(MINE), task_manifest()):
+        assert rebase_rebuild(rebuilt, theirs, task_manifest(PARENT)) == rebuilt
+    assert rebase_rebuild(rebuilt, recreated, recreated) == rebuilt
+    with raises(Fenced, "publication-conflict", reason="store-changed", store="left"):
+        rebase_rebuild(rebuilt, recreated, task_manifest(PARENT))
 
 
 def test_a_store_that_was_made_from_nothing_takes_the_place_of_one_that_has_less() -> None:
