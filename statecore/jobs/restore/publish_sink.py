@@ -156,7 +156,7 @@ class PublishSink(Sink):
                 f"Nothing was published for {spec.application_id}: another job has published as much.",
                 code="publication-conflict",
                 action="Start a new restore (under a new request id); it starts from the newest snapshot. To publish "
-                "one that reads everything (--from none), pause the checkpoints while it runs.",
+                "one that reads everything (--from none), pause checkpoints that ignore its in-progress marker.",
                 application_id=spec.application_id,
             )
         return published
