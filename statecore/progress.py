@@ -18,6 +18,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TextIO
 
 MACHINE_PREFIX = "STATECORE_PROGRESS "
@@ -188,8 +189,9 @@ class MachineProgress(_Stepwise):
             "left": None if self._left is None else round(self._left, 1),
             "message": message,
         }
-        self._stream.write(MACHINE_PREFIX + json.dumps(fields, separators=(",", ":")) + "\n")
-        self._stream.flush()
+        with suppress(BrokenPipeError):  # the reader is gone, which does not concern the job
+            self._stream.write(MACHINE_PREFIX + json.dumps(fields, separators=(",", ":")) + "\n")
+            self._stream.flush()
 
 
 def parse_machine_line(line: str) -> dict[str, Any] | None:

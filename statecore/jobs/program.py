@@ -21,6 +21,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -216,6 +217,7 @@ def _check_report(path: Path) -> None:
 def _run(
     program: Program, options: Mapping[str, Any], spark: Callable[[str | None], Engine] | None, run: Run | None
 ) -> int:
+    starter = os.getppid()
     begun: JobReport[Body] = JobReport(program.package, Attempt.begin("", "", ""))
     try:
         request: Any = program.request_type().from_json(_parsed(options["request"]))
@@ -237,16 +239,20 @@ def _run(
                 last = importlib.import_module(f"statecore.jobs.{program.package}.last_checkpoint")
                 last.record_checkpoint(metrics, request, result, request.declared_spec.checkpoint_interval_ms)
     except StatecoreError as error:
-        write_report(options["report"], begun.failed(error).to_json())
-        sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
+        # What fails unexpectedly because the starter was killed, as spark-submit's JVM, is no defect: the report stays
+        # that of a job that was killed.
+        if error.code != "defect" or os.getppid() == starter:
+            write_report(options["report"], begun.failed(error).to_json())
+        say(f"{error}\n{error.context.get('trace', '')}".rstrip("\n"))
         return error.exit_code
     write_report(options["report"], JobReport.of(program.package, result, begun.attempt).to_json())
     return program.exit_code(result)
 
 
 def say(line: str) -> None:
-    """Write a line to stderr for the operator."""
-    sys.stderr.write(f"{line}\n")
+    """Write a line to stderr for the operator, unless its reader is gone."""
+    with suppress(BrokenPipeError):
+        sys.stderr.write(f"{line}\n")
 
 
 def _parsed(text: str) -> Any:

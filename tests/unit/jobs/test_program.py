@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import socket
@@ -100,6 +102,45 @@ def test_whatever_stops_the_job_is_in_the_report(tmp_path: Path, raised: Excepti
     found, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}), run=fail)
     assert (found, error["error"]) == (code, kind)
     assert str(raised.args[-1]) in error["what"]
+
+
+class Unread(io.StringIO):
+    """A pipe whose reader is gone."""
+
+    def write(self, _: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_reader_of_its_output_that_is_gone_stops_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*_: Any, say: Any, progress: Any, **__: Any) -> None:
+        progress.phase("read")
+        say("It reads.")
+        progress.done()
+        raise Fenced("in use", code="test-error", action="stop it")
+
+    monkeypatch.setattr(sys, "stdout", Unread())
+    monkeypatch.setattr(sys, "stderr", Unread())
+    code, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}), run=told)
+    assert (code, error["error"], error["code"]) == (11, "Fenced", "test-error")
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome"),
+    [
+        (RuntimeError("unforeseen"), ReportOutcome.BEGUN),
+        (Fenced("in use", code="test-error", action="stop it"), ReportOutcome.FAILED),
+    ],
+)
+def test_what_fails_unexpectedly_in_an_orphan_is_reported_as_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, outcome: ReportOutcome
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        monkeypatch.setattr(os, "getppid", lambda: 1)  # its starter was killed
+        raise as_statecore_error(raised, "stores were rebuilt")
+
+    monkeypatch.setattr(os, "getppid", lambda: 4711)
+    _, document = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}), run=fail)
+    assert read_head(document).outcome == outcome
 
 
 def test_a_failure_says_who_tried_what_where_and_when(tmp_path: Path) -> None:
