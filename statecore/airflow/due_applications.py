@@ -29,7 +29,7 @@ from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, check_all, check_due
 from statecore.metrics import CheckpointMetrics
-from statecore.objectstore.base import RetryPolicy
+from statecore.objectstore.base import SHORT_RETRIES
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.maintenance.verification_record import verified_before
 from statecore.repository.repository import Repository, open_repository
@@ -42,10 +42,6 @@ NOT_OF_CHECKPOINTS = frozenset({"stores", "partitions"})
 
 TASK = "checkpoint"
 """The id of the mapped task."""
-
-RETRIES = RetryPolicy(attempts=2, timeout=10.0)
-"""For an object store that does not answer: the page has the cause within half a minute, and the next tick asks again.
-"""
 
 FORCE = "force"
 """The parameter that makes a checkpoint of every application, due or not."""
@@ -282,7 +278,7 @@ def _verdicts(
         return found, ""
     url = str(params["repository"])
     with environment(aws_environment(settings.aws_conn_id, "all applications") if url.startswith("s3:") else {}):
-        repository = open_repository(url, RETRIES)
+        repository = open_repository(url, SHORT_RETRIES)  # the page has the cause soon, and the next tick asks again
         checks = {name: _check(repository, one, settings) for name, one in readable.items()}
         with _quiet("kafka"):
             return found | check_all(checks), repository.object_store.url

@@ -180,12 +180,13 @@ class PublishedSnapshots:
 
 def list_published(url: str, wanted: str | None) -> PublishedSnapshots:
     """List the snapshots of one application, or of all for ``None``; an unreadable repository is part of the result."""
+    from statecore.objectstore.base import SHORT_RETRIES
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.listing import list_application, list_applications, require_snapshots
     from statecore.repository.repository import open_repository
 
     try:
-        repository = open_repository(url)
+        repository = open_repository(url, SHORT_RETRIES)
         if wanted is None:
             views = list_applications(repository)
             return PublishedSnapshots(

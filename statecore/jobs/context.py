@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from statecore.errors import missing_option
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.fields.declaration import Request
+from statecore.objectstore.base import DEFAULT_RETRIES
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_ownership import parse_owner
@@ -127,7 +128,8 @@ class JobContext(Generic[RequestT]):
         from statecore.repository.application_repository import ApplicationRepository
 
         request: Any = self.request
-        return ApplicationRepository.open(request.repository, self.application_id)
+        retries = getattr(request, "retries", DEFAULT_RETRIES)
+        return ApplicationRepository.open(request.repository, self.application_id, retries)
 
     @cached_property
     def directory(self) -> StateDirectory:

@@ -24,10 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.cli.output import result_console
+    from statecore.objectstore.base import SHORT_RETRIES
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.listing import describe_snapshot, list_snapshots
 
-    application = ApplicationRepository.open(arguments.repository, arguments.application_id)
+    application = ApplicationRepository.open(arguments.repository, arguments.application_id, SHORT_RETRIES)
     head = application.head()
     view = describe_snapshot(application, head, arguments.snapshot)
     verified = None

@@ -43,10 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from statecore.objectstore.base import SHORT_RETRIES
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.repository import open_repository
 
-    repository = open_repository(arguments.repository)
+    repository = open_repository(arguments.repository, SHORT_RETRIES)
     if arguments.application_id is not None:
         return _snapshots(ApplicationRepository(repository, arguments.application_id), output, held=arguments.held)
     if arguments.held:

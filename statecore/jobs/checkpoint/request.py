@@ -19,6 +19,7 @@ from statecore.jobs.fields.catalog import (
 )
 from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.types import Choice, Duration, Flag, Text
+from statecore.objectstore.base import DEFAULT_RETRIES, SCHEDULED_RETRIES, RetryPolicy
 
 POLICY = "Stores that cannot be advanced"
 
@@ -93,3 +94,8 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
             in_form=False,
         ),
     )
+
+    @property
+    def retries(self) -> RetryPolicy:
+        """How long the object store may let the job wait; of one by schedule the next tick makes another."""
+        return DEFAULT_RETRIES if self.decided_upon is None else SCHEDULED_RETRIES

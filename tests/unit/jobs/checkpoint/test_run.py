@@ -19,6 +19,8 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.job_home import RepositoryHome
 from statecore.jobs.read_report import ReadReport
+from statecore.objectstore.base import DEFAULT_RETRIES, RetryPolicy
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import TaskManifest
 from tests.harness.raising import raises
 from tests.unit.jobs.checkpoint.reconciling import PLAIN, World
@@ -152,3 +154,16 @@ def test_a_checkpoint_by_hand_that_another_overtakes_is_planned_once_more(
     with raises(Fenced, "publication-conflict", reason=reason):
         retry(world)
     assert len(overtaken.others) == tries
+
+
+def test_a_checkpoint_by_schedule_waits_for_the_object_store_for_less_long(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[RetryPolicy] = []
+    monkeypatch.setattr(ApplicationRepository, "open", lambda _, __, retries: opened.append(retries))
+    for last in (None, NO_SNAPSHOT):
+        request = CheckpointRequest(spec_path="-", repository=world.shop.url, decided_upon=last)
+        assert JobContext.open(request, spec=world.shop.declared).repository is None
+    by_hand, by_schedule = opened
+    assert by_hand == DEFAULT_RETRIES
+    assert by_schedule.attempts * by_schedule.timeout <= 75
