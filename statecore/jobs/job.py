@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from statecore.documents import encode_json
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import Fenced, Invalid, StatecoreError
 from statecore.faults import FaultInjected
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.context import JobContext
@@ -21,6 +21,7 @@ from statecore.jobs.engine.protocol import RanOn, WorkerRequirements, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_home import JobHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.repository.publish.conflicts import is_overtaken
 from statecore.stopwatch import Stopwatch
 
 
@@ -138,6 +139,12 @@ class Job:
             self.home.discard(plan_id)
             self.home.forget(PLAN_SUFFIX)
             raise
+
+    def plans_again(self, error: Fenced) -> bool:
+        """Whether a new plan can publish what this one cannot, because other jobs have published meanwhile; says so."""
+        if is_overtaken(error):
+            self.say("Another job has published meanwhile, and has read up to other offsets: planning again.")
+        return is_overtaken(error)
 
     def finish(self, plan_id: str, report: Mapping[str, Any]) -> None:
         """After the last step: delete the staging, save the report, and sweep old files.

@@ -44,10 +44,8 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progress
 from statecore.jobs.planning.plan import ReadPlan
-from statecore.jobs.planning.planned_tails import PLANNED_AGAIN
 from statecore.jobs.read_report import ReadReport
 from statecore.progress import Progress
-from statecore.repository.publish.conflicts import is_overtaken
 
 
 def run_checkpoint(
@@ -75,9 +73,8 @@ def _advance(job: CheckpointJob) -> ReadReport:
         try:
             return _publish_once(job, marker)
         except Fenced as error:
-            if not is_overtaken(error):
+            if not job.plans_again(error):
                 raise
-        job.say_once([PLANNED_AGAIN])
         job.forget_plan()
         return _publish_once(job, marker)
 

@@ -26,7 +26,6 @@ from statecore.jobs.planning.selection import select_stores
 from statecore.spec.model import ApplicationSpec, StoreSpec, retention_of, segment_interval_of
 
 RESUMED_NOTE = "The plan of an earlier attempt of this request was resumed."
-PLANNED_AGAIN = "Another job has published meanwhile, and has read up to other offsets: planned again."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from statecore.jobs.job import Job
 from statecore.jobs.job_home import RepositoryHome, home_of
 from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
-from statecore.jobs.planning.planned_tails import PLANNED_AGAIN
 from statecore.jobs.read_report import ReadReport
 from statecore.jobs.read_report_stores import job_report
 from statecore.jobs.restore.planned_restore import PlanLimit, PlannedRestore
@@ -23,7 +22,6 @@ from statecore.jobs.restore.planner import RestorePlanner
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.resume import answered_plan, report_of
 from statecore.jobs.restore.sinks import Images, Sink, are_apart
-from statecore.repository.publish.conflicts import is_overtaken
 
 
 class RestoreJob(Job):
@@ -97,9 +95,8 @@ class RestoreJob(Job):
         try:
             planned, last = self._delivered(workers, planned, uploads)
         except Fenced as error:
-            if not is_overtaken(error):
+            if not self.plans_again(error):
                 raise
-            self.say(PLANNED_AGAIN)
             planned, last = self._delivered(workers, *self._planned_again(workers, planned))
         if are_apart(self.context, workers):
             runs = RepositoryHome(self.context.repository, self.request.request_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from statecore.jobs.planning.planned_tails import PlannedTails
 from statecore.jobs.restore.base_candidates import RestoreCandidates
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.repository.manifest import TaskManifest
-from statecore.repository.publish.rebase import rebase_advance
+from statecore.repository.publish.rebase import rebase_advance, rebase_rebuild
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.placement_plan import existing_stores_error, unopenable_stores_error
 from statecore.statedir.placement_stores import StoreImage
@@ -63,6 +63,12 @@ class PlannedRestore(PlannedTails):
     def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
         """See :func:`statecore.repository.publish.rebase.rebase_advance`."""
         return rebase_advance(mine, theirs, self.candidates.task(self.frozen.newest_snapshot, mine.task))
+
+    def rebuild(
+        self, begun: Callable[[], Mapping[str, TaskManifest]]
+    ) -> Callable[[TaskManifest, TaskManifest], TaskManifest]:
+        """See :func:`~statecore.repository.publish.rebase.rebase_rebuild`; ``begun`` reads the tasks as they were."""
+        return lambda mine, theirs: rebase_rebuild(mine, theirs, begun().get(mine.task))
 
     @property
     def published(self) -> ReadPlan:

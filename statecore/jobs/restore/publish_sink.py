@@ -18,9 +18,7 @@ from statecore.jobs.restore.request import NOTHING
 from statecore.jobs.restore.resume import NOT_PUBLISHED, is_not_published, is_published
 from statecore.jobs.restore.sinks import Images, Sink
 from statecore.repository.head import Origin
-from statecore.repository.manifest import TaskManifest
 from statecore.repository.publish.publication import Publication, Published
-from statecore.repository.publish.rebase import rebase_rebuild
 from statecore.spec.writer import spec_hash
 from statecore.words import WARNING
 
@@ -141,14 +139,11 @@ class PublishSink(Sink):
         # What others published meanwhile may have a base that this restore was asked not to use, or refused.
         may_inherit = request.start_from != NOTHING and not planned.not_newest
 
-        def rebuilt(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest:
-            return rebase_rebuild(mine, theirs, publication.task_manifests().get(mine.task))
-
         published = publication.publish(
             manifests,
             drops_other_tasks=False,
             tasks=tasks_to_publish(spec, plan.tasks, publication.task_manifests()) if self._is_whole(planned) else None,
-            rebase=planned.rebase if planned.bases or may_inherit else rebuilt,
+            rebase=planned.rebase if planned.bases or may_inherit else planned.rebuild(publication.task_manifests),
             refused=planned.not_newest,
         )
         if published is None and not may_inherit:  # other jobs have published the same, or more
