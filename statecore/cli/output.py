@@ -86,6 +86,8 @@ class Output:
         is_planning = step is not None and (not step.name or (step.name == "plan" and step.is_open))
         if self.request_id is None or (is_planning and not self._is_retry):
             return ""
+        if step is not None and step.name == "place" and not step.is_open:  # only Spark had still to stop
+            return "All stores are in place."
         return f"Resume it with the same command and --request-id {self.request_id}; finished work is reused."
 
     def say(self, text: str) -> None:

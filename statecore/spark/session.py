@@ -10,6 +10,7 @@ that of a master, and logs Java exceptions for each answer that is not Spark's. 
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import threading
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 DAEMON_MODULE = "statecore.spark.daemon"
 
 CONSOLE_PROGRESS = "spark.ui.showConsoleProgress"
+
+INTERRUPTED = "KeyboardInterrupt while sending command."
+"""What py4j logs, with its stack trace, where a Ctrl-C comes while the JVM is asked."""
 
 REGISTRATION_SECONDS = 30.0
 """How long a reachable standalone master may take to register the job."""
@@ -79,6 +83,7 @@ def spark_context(
 def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkContext:
     from pyspark import SparkConf, SparkContext
 
+    logging.getLogger().addFilter(is_no_interrupt)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         _find_java()
@@ -112,6 +117,11 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
     context = start_registered(conf, runs_on)
     context.pythonExec = executor_python(conf)
     return context
+
+
+def is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Whether a record is not py4j's stack trace of a Ctrl-C, which the command reports in one line."""
+    return record.msg != INTERRUPTED
 
 
 def _find_java() -> None:

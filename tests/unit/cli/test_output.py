@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from statecore.cli.output import print_line, print_table, result_console
+from statecore.cli.output import Output, print_line, print_table, result_console
 
 LONG = "a sentence of many words " * 20 + "that ends here"
 
@@ -42,3 +42,12 @@ def test_a_sentence_is_wrapped_to_columns(capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setenv("COLUMNS", "60")
     print_line(result_console(), LONG)
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
+
+
+def test_what_is_placed_is_not_to_be_resumed() -> None:
+    output = Output(json=False)
+    output.set_request_id("one")
+    output.progress.phase("place", 4, "tasks")
+    assert "--request-id one" in output.how_to_resume()
+    output.progress.done()
+    assert "--request-id" not in output.how_to_resume()

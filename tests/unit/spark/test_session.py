@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from typing import Any
 
+import py4j.java_gateway
 import pyspark
 import pytest
 
@@ -52,3 +54,13 @@ def test_without_java_a_sentence_says_so_and_names_the_engine_that_needs_none(
     with raises(Invalid, "java-missing") as caught, session.spark_context("job", "local[1]"):
         pass
     assert "--engine processes" in caught.value.action
+
+
+def test_a_ctrl_c_leaves_no_stack_trace_of_py4j(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert session.INTERRUPTED in Path(py4j.java_gateway.__file__).read_text()
+    monkeypatch.setattr(logging.getLogger(), "filters", [session.is_no_interrupt])
+    logging.getLogger().error(session.INTERRUPTED)
+    logging.getLogger().error("another")
+    assert caplog.messages == ["another"]
