@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from statecore.errors import Invalid
-from statecore.faults import FaultPoints
+from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.schedule import check_due
+from statecore.jobs.compact.report import CompactionOutcome
+from statecore.jobs.compact.run import compact
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.protocol import HandedOver
 from statecore.jobs.fields.catalog import VersionedStart
@@ -28,8 +30,11 @@ from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
+from tests.harness.fault_action import FaultAction
+from tests.harness.job_contexts import context_of
 from tests.harness.raising import raises
 from tests.harness.shop_application import CLICKS, EXACTLY_ONCE, PLAIN, Shop
+from tests.harness.snapshot_checkpoints import EAGER
 
 pytestmark = pytest.mark.integration
 
@@ -319,6 +324,31 @@ def test_a_due_checkpoint_is_skipped_if_another_job_has_made_it(broker: Broker, 
     assert again.published is not None
     shop.write(10)
     assert shop.checkpoint(decided_upon=None).published is not None, "who asks by hand gets one"
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_checkpoint_is_overtaken_by_a_shorter_one(broker: Broker, tmp_path: Path, is_compacted: bool) -> None:
+    """Its tail takes the place of the shorter one of the same base; above one that was compacted it plans again."""
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    for _ in range(2):
+        shop.write(10)
+        shop.checkpoint()
+    shop.write(10)
+    with pytest.raises(FaultInjected):
+        shop.checkpoint(request_id="other", faults=InjectedFault("checkpoint.after-plan"))
+    shop.write(10)
+
+    def overtake() -> None:
+        assert shop.checkpoint(request_id="other").published is not None
+        if is_compacted:
+            context = context_of(shop.app_repository, parse_spec(shop.spec, "test"))
+            assert compact(context, settings=EAGER).outcome is CompactionOutcome.PUBLISHED
+
+    said: list[str] = []
+    report = shop.checkpoint(faults=FaultAction("checkpoint.after-runs", overtake), say=said.append)
+    assert report.published is not None
+    assert any("planning again" in line for line in said) is is_compacted
+    assert shop.fetched() == shop.restored()
 
 
 def damage_first_run(shop: Shop) -> None:
