@@ -56,7 +56,6 @@ def test_too_little_space_is_reported_before_the_download(
 ) -> None:
     with_free_room(monkeypatch, 1000)
     error = refused(Capacity, "no-space", shop, state_dir)
-    assert "--task" in error.action
     assert error.context["free"] == 1000
     assert error.context["needed"] > 1.1 * fetch(shop, state_dir, plan_only=True).downloaded_bytes
     assert not state_dir.exists(), "who was refused leaves no trace"

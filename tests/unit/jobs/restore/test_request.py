@@ -169,4 +169,8 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
         "statecore.spec.units",
         "statecore.repository",
         "statecore.repository.layout",
+        "statecore.objectstore",
+        "statecore.objectstore.base",
+        "statecore.objectstore.checksum",
+        "statecore.objectstore.content",
     }
