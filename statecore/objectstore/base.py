@@ -66,8 +66,8 @@ class RetryPolicy(NamedTuple):
 DEFAULT_RETRIES = RetryPolicy()
 """For a job that has hours of work to lose."""
 
-SCHEDULED_RETRIES = RetryPolicy(attempts=5, timeout=15.0)
-"""For a job by schedule, which holds a slot that others wait for: 75 s of silence, and the pauses between."""
+SCHEDULED_RETRIES = RetryPolicy(attempts=5, timeout=20.0)
+"""For a job by schedule, which holds a slot that others wait for: 100 s of silence, and the pauses between."""
 
 SHORT_RETRIES = RetryPolicy(attempts=2, timeout=10.0)
 """For what only looks, and can look again: 20 s of silence."""

@@ -12,9 +12,6 @@ from statecore.repository.layout import printable
 from statecore.repository.manifest import MANIFEST, Manifest
 from statecore.repository.snapshot_verification import CONCURRENT_REQUESTS
 
-FOREIGN = "blob-name-invalid"
-"""Code of what lies among the manifests under another name than theirs."""
-
 
 class ExcludedSnapshot(NamedTuple):
     """A manifest, or a snapshot, that the new head does not name."""
@@ -49,7 +46,9 @@ def find_manifests(
     listed = [blob.name for blob in app_repository.blobs.list(layout.manifests)]
     names = [name for name in listed if layout.kind_of(name) == "manifests"]
     left_out = [
-        ExcludedSnapshot(printable(name.removeprefix(layout.manifests)), "its name is that of no manifest", FOREIGN)
+        ExcludedSnapshot(
+            printable(name.removeprefix(layout.manifests)), "its name is that of no manifest", "blob-name-invalid"
+        )
         for name in listed
         if layout.kind_of(name) != "manifests"
     ]

@@ -45,7 +45,7 @@ from statecore.repository.maintenance.damaged_head import (
     salvaged_pins,
     salvaged_retention,
 )
-from statecore.repository.maintenance.found_manifests import FOREIGN, ExcludedSnapshot, FoundManifest, find_manifests
+from statecore.repository.maintenance.found_manifests import ExcludedSnapshot, FoundManifest, find_manifests
 from statecore.repository.maintenance.garbage import (
     GarbageList,
     ListedGarbage,
@@ -262,7 +262,7 @@ def _plan_of_manifests(
         left_out += [ExcludedSnapshot(one, _GONE, "blob-missing") for one in gone]
     if not manifests and foreign:
         raise _foreign_manifests(app_repository, foreign)
-    is_empty = not manifests and all(one.code == FOREIGN for one in left_out)
+    is_empty = not manifests and all(one.code == "blob-name-invalid" for one in left_out)
     if is_empty and expected is None and not app_repository.has_lost_head():
         there = [name for name in app_repository.applications() if name != app_repository.application_id]
         others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."

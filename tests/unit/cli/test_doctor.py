@@ -65,7 +65,7 @@ def test_one_finding_in_many_tasks_is_one_paragraph_and_the_worst_comes_first(ru
     for partition in range(3):
         store(tmp_path, f"0_{partition}", status=1)
     store(tmp_path, "0_3", offset=-4)
-    code, out, _ = run("--processing-guarantee", "at_least_once", width=300)
+    code, out, _ = run("--processing-guarantee", "at_least_once", width=400)
     assert code == 22
     headings = [line for line in out.splitlines() if line.split("  ")[0] in ("LOSS", "ERROR", "WARNING", "NOTE")]
     assert [line.split(":")[0] for line in headings] == ["LOSS  offset-unknown", "WARNING  store-not-closed"]
