@@ -132,7 +132,7 @@ def test_inspect_agrees_with_the_rows_and_offsets_of_a_closed_application(looked
             assert store["kind"] == kinds[store["store"]]
             assert len(store["offsets"]) == (PARTITIONS if store["task"] == "global" else 1)
             is_lost = store["kind"] == "grace-buffer" and store["task"] in wiped
-            assert ["wipes its task" in one for one in store["problems"]] == [True] * is_lost
+            assert ["mis-keys its" in one for one in store["problems"]] == [True] * is_lost
     assert sorted((path, path.stat().st_mtime_ns) for path in world.directory.rglob("*")) == before
 
 
