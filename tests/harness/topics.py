@@ -199,13 +199,16 @@ def compact(
     """Compacts all there is in a partition of a ``COMPACTED`` topic; ``filler`` is its one record that stays uncleaned.
 
     The active segment is never cleaned, so the filler is produced with a timestamp beyond ``segment.ms`` to begin a
-    new one. Returns when the broker's cleaner has come to it (``cleaner-offset-checkpoint`` in its data directory).
+    new one: beyond that of every record, because two fillers of the same moment would share a segment. Returns when the
+    broker's cleaner has come to it (``cleaner-offset-checkpoint`` in its data directory).
 
     Raises:
         TimeoutError: it has not in so many seconds.
     """
     now = int(time.time() * 1000)
-    stamped = Record(filler.key, filler.value, partition, now + 60_000, filler.headers)
+    admin, here = _admin(bootstrap_servers), [TopicPartition(topic, partition)]
+    (newest,) = _list_offsets(admin, here, OffsetSpec.max_timestamp(), "read_uncommitted")
+    stamped = Record(filler.key, filler.value, partition, max(now + 60_000, newest.timestamp + 1_000), filler.headers)
     begin = end_offset(bootstrap_servers, topic, partition)
     produce(bootstrap_servers, topic, [stamped])
     checkpoint = data_directory / "cleaner-offset-checkpoint"
@@ -412,6 +415,10 @@ def _leaders(admin: AdminClient, topic: str) -> int:
 
 
 def _offsets(admin: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec, isolation: str) -> list[int]:
+    return [int(one.offset) for one in _list_offsets(admin, wanted, spec, isolation)]
+
+
+def _list_offsets(admin: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec, isolation: str) -> list[Any]:
     if not wanted:
         return []
     level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
@@ -419,7 +426,7 @@ def _offsets(admin: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec,
     while True:
         futures = admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level, request_timeout=_REQUEST)
         try:
-            return [int(futures[one].result(_TIMEOUT).offset) for one in wanted]
+            return [futures[one].result(_TIMEOUT) for one in wanted]
         except KafkaException as error:
             # Metadata names a leader a moment before that leader knows it.
             if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
