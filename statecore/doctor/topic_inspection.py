@@ -38,7 +38,7 @@ from statecore.doctor.topic_findings import (
     grown_inputs,
     source_partitions,
 )
-from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
@@ -156,7 +156,11 @@ def _with_group(
         return answers, []
     topics = {**answers.topics, **more}
     inputs = [one for one in group if one.topic in topics and one.partition < topics[one.topic].partitions]
-    logs = cluster.log_offsets([one for one in sorted(inputs) if one not in answers.logs])
+    try:
+        # Also of those that were asked before: what the group has committed since may be after that end.
+        logs = cluster.log_offsets(sorted(inputs))
+    except (Invalid, NotFound, Retryable) as error:
+        return answers, [f"Whether the application's group is within its inputs is not known: {error}"]
     answers = replace(answers, topics=topics, logs={**answers.logs, **logs})
     return answers, grown_inputs(stores, answers)
 

@@ -410,7 +410,7 @@ class DirectoryPointers(Pointers):
             while True:
                 try:
                     make_directories(lock.parent)
-                    file = opened.enter_context(lock.open("a"))
+                    file = opened.enter_context(_opened_lock(lock))
                     with suppress(PermissionError):  # owned by another user, who has done this
                         give_to_owner(lock)
                 except OSError as error:
@@ -428,6 +428,13 @@ class DirectoryPointers(Pointers):
     def _error(self, doing: str, name: str, error: OSError) -> StatecoreError:
         failed = f"The pointer {name} in {self._root} could not be {doing}"
         return _refused(error, failed, self._root, writing=doing != "read", pointer=name, directory=str(self._root))
+
+
+def _opened_lock(lock: Path) -> IO[bytes]:
+    try:
+        return lock.open("ab")
+    except PermissionError:  # made by another user for another pointer; it can be locked all the same
+        return lock.open("rb")
 
 
 def _read_current(path: Path) -> bytes:
@@ -449,7 +456,7 @@ def _version(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _is_at(path: Path, file: IO[str]) -> bool:
+def _is_at(path: Path, file: IO[bytes]) -> bool:
     """Whether a path names an open file."""
     try:
         return file_id(path.stat()) == file_id(os.fstat(file.fileno()))

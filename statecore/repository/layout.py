@@ -32,7 +32,7 @@ _FORMS = {
     "files": rf"/([0-9a-f]{{2}})/(?=\1){_HASH}\.\d+",
     "packs": rf"/{_HASH}\.\d+",
     "task-manifests": rf"/{_HASH}\.\d+",
-    "jobs": r"/(in-progress/[^/]+|[^/]+\.(plan|attempt|report|damaged))",
+    "jobs": r"/(in-progress/[^/]+|[^/]+\.(plan|attempt|report|damaged|in-progress))",
     "staging": r"/[^/]+/.+",
 }
 """What follows each kind in the names of its blobs; names of any other form are not of this release."""

@@ -71,23 +71,26 @@ def run_checkpoint(
 def _advance(job: CheckpointJob) -> ReadReport:
     with job.attempted(), marked_in_progress(job.repository, job.request.request_id) as marker:
         try:
-            return _publish_once(job, marker)
+            report, damaged = _publish_once(job, marker)
         except Fenced as error:
             if not job.plans_again(error):
                 raise
-        job.forget_plan()
-        return _publish_once(job, marker)
+            job.forget_plan()
+            report, damaged = _publish_once(job, marker)
+        return _rebuild_damaged(job, report, damaged)
 
 
-def _publish_once(job: CheckpointJob, marker: InProgressMarker) -> ReadReport:
-    """Plan, read and publish. Raises ``Fenced`` if what another job has published meanwhile does not fit."""
+def _publish_once(job: CheckpointJob, marker: InProgressMarker) -> tuple[ReadReport, Collection[Key]]:
+    """Plan, read and publish; the report, and the stores that are damaged in the snapshot.
+
+    Raises ``Fenced`` if what another job has published meanwhile does not fit.
+    """
     with job.phase("plan"):
         job.progress.phase("plan")
         publication = publication_of(job)
         if (already := finish_if_made(job, publication, marker)) is not None:
             job.progress.done(already.how)
-            report = job.report(None, already.notes, already.published)
-            return _rebuild_damaged(job, report, recorded_damaged(job))
+            return job.report(None, already.notes, already.published), recorded_damaged(job)
         planned = plan_checkpoint(job, publication)
         if planned.is_resumed:
             marker.delete_at_end()
@@ -98,12 +101,11 @@ def _publish_once(job: CheckpointJob, marker: InProgressMarker) -> ReadReport:
     left = job.forget_plan()
     job.faults.reach("checkpoint.after-publication")
     if published is None:
-        return job.report(tails, (*tails.notes, *left), None, unchanged)
+        return job.report(tails, (*tails.notes, *left), None, unchanged), ()
     compacted = compact_after(job, publication, manifests)
     if publication.newest is not None and _day(published.created_at) != _day(publication.newest.created_at):
         job.home.sweep()  # once a day, because listing costs as much as writing
-    report = job.report(tails, (*tails.notes, *compacted.notes, *left), published)
-    return _rebuild_damaged(job, report, compacted.damaged)
+    return job.report(tails, (*tails.notes, *compacted.notes, *left), published), compacted.damaged
 
 
 def _rebuild_damaged(job: CheckpointJob, report: ReadReport, damaged: Collection[Key]) -> ReadReport:
@@ -115,7 +117,8 @@ def _rebuild_damaged(job: CheckpointJob, report: ReadReport, damaged: Collection
         job.say_once([note])
         return replace(report, notes=(*report.notes, note))
     rebuilt = _advance(rebuilding_job(job, damaged))
-    forget_damaged(job)
+    if rebuilt.published is not None:
+        forget_damaged(job)
     return replace(rebuilt, notes=(*report.notes, *rebuilt.notes))
 
 

@@ -93,7 +93,7 @@ class CollectionReport:
 
 
 class Collector:
-    """Collects the garbage of one application; with ``lists`` it deletes what these name, and nothing else."""
+    """Collects the garbage of one application; with ``lists`` it deletes of that what these name alone."""
 
     def __init__(
         self,

@@ -105,7 +105,8 @@ def test_of_all_partitions_together_few_questions_are_asked(tmp_path: Path, brok
     brokers.committed_elsewhere = {(TOPIC, 0): 1}  # an input would be described, too
     assert looked(tmp_path, brokers) == ((), ())
     counts = {kind: len(brokers.asked(kind)) for kind in (DescribeConfigsRequest, ListOffsetsRequest, FetchRequest)}
-    assert counts == {DescribeConfigsRequest: 1, ListOffsetsRequest: 3, FetchRequest: 8}
+    # The ends of inputs are asked for after the group's offsets.
+    assert counts == {DescribeConfigsRequest: 1, ListOffsetsRequest: 6, FetchRequest: 8}
     assert len(brokers.asked(MetadataRequest)) <= 3
     (asked,) = brokers.asked(OffsetFetchRequest)
     assert asked.topics is None, "of changelogs the group has committed nothing"

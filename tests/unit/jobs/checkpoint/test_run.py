@@ -166,4 +166,4 @@ def test_a_checkpoint_by_schedule_waits_for_the_object_store_for_less_long(
         assert JobContext.open(request, spec=world.shop.declared).repository is None
     by_hand, by_schedule = opened
     assert by_hand == DEFAULT_RETRIES
-    assert by_schedule.attempts * by_schedule.timeout <= 75
+    assert by_schedule.attempts * by_schedule.timeout <= 100
