@@ -387,6 +387,38 @@ def test_a_store_whose_runs_are_damaged_is_rebuilt_as_soon_as_a_compaction_finds
     assert shop.fetched() == shop.restored()
 
 
+def test_a_checkpoint_upon_a_damaged_store_does_not_take_the_place_of_its_rebuild(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """It is made while the store is rebuilt, and has read more."""
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.write(100)
+    shop.checkpoint()
+    damage_first_run(shop)
+    others: list[str] = []
+
+    class WhileRebuilding(FaultPoints):
+        def reach(self, point: str) -> None:
+            super().reach(point)
+            is_rebuilding = any("whole changelogs are read" in line for line in said)
+            if point == "checkpoint.after-plan" and is_rebuilding and not others:
+                shop.write(5)
+                other = shop.checkpoint(compact=False).published
+                assert other is not None
+                others.append(other.snapshot)
+
+    for _ in range(20):
+        shop.write(30)
+        said: list[str] = []
+        report = shop.checkpoint(faults=WhileRebuilding(), say=said.append)
+        if others:
+            break
+    assert report.published is not None
+    assert shop.snapshots()[:2] == [report.published.snapshot, *others]
+    assert shop.rows_there()[0] == 0, "it stands upon no snapshot"
+    assert shop.fetched() == shop.restored()
+
+
 def test_where_no_store_may_be_rebuilt_a_damaged_one_is_reported(broker: Broker, tmp_path: Path) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(100)

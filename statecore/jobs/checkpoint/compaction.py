@@ -103,10 +103,9 @@ def rebuilding_job(job: CheckpointJob, damaged: Collection[Key]) -> CheckpointJo
     """A second checkpoint, on this machine, that refuses all snapshots as bases of damaged stores."""
     request = replace(job.request, request_id=f"{job.request.request_id}-rebuilt", decided_upon=None, compact=False)
     why = Reason("some of its files are damaged or missing, found by a compaction", "base-damaged")
-    snapshots = [entry.snapshot for entry in job.repository.head().snapshots]
     return CheckpointJob(
         job.context.with_request(request),
         local_engine(job.engine),
         job.small_tail,
-        refused={(key, snapshot): why for key in damaged for snapshot in snapshots},
+        damaged=dict.fromkeys(damaged, why),
     )

@@ -53,6 +53,7 @@ class CheckpointJob(Job):
         small_tail: total offsets of all tails below which this process reads them itself.
         continues_own_plan: whether this attempt resumes the plan of its own first process, and has no note about that.
         refused: bases that must not be used, with the reason; each round of planning and reading may add some.
+        damaged: stores of which no snapshot may be a base, not even one that another job publishes meanwhile.
     """
 
     def __init__(
@@ -62,13 +63,14 @@ class CheckpointJob(Job):
         small_tail: int,
         *,
         continues_own_plan: bool = False,
-        refused: Mapping[tuple[Key, str], Reason] = MappingProxyType({}),
+        damaged: Mapping[Key, Reason] = MappingProxyType({}),
     ) -> None:
         super().__init__(context, home_of(context), activity(context.request))
         self.request, self.repository = context.request, context.repository
         self.repository.repository.check_primary()
         self.engine, self.small_tail, self.continues_own_plan = engine, small_tail, continues_own_plan
-        self.refused = dict(refused)
+        self.refused: dict[tuple[Key, str], Reason] = {}
+        self.damaged = dict(damaged)
         self._said: set[str] = set()
 
     def say_once(self, lines: Iterable[str]) -> None:

@@ -49,17 +49,19 @@ def _advance_refused(planned: CheckpointPlan) -> Invalid:
 
 def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publication) -> CheckpointPlan:
     request, spec = job.request, job.spec
+    damaged = {(key, one.snapshot): why for key, why in job.damaged.items() for one in publication.entries}
+    refused_bases = job.refused | damaged
     candidates = SnapshotBases(
         job.repository,
         spec,
         publication.entries,
         publication.newest,
         publication.task_manifests(),
-        job.refused,
+        refused_bases,
         cluster_id=cluster.cluster_id(),
     )
     why: tuple[str, ...] = ()
-    if not job.refused and not request.plan_only:
+    if not refused_bases and not request.plan_only:
         found = _resumed(cluster, job, candidates)
         if isinstance(found, CheckpointPlan):
             return found

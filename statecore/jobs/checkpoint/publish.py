@@ -22,7 +22,7 @@ from statecore.jobs.planning.plan import PartitionPlan
 from statecore.repository.head import Origin
 from statecore.repository.manifest import Manifest, ReadPosition, StoreSnapshot, TaskManifest
 from statecore.repository.publish.publication import Publication, Published, Unchanged
-from statecore.repository.publish.rebase import rebase_advance
+from statecore.repository.publish.rebase import rebase_advance, rebase_rebuild
 from statecore.spec.writer import spec_hash
 
 
@@ -104,7 +104,9 @@ def publish_tails(job: CheckpointJob, publication: Publication, tails: Tails) ->
             manifests,
             drops_other_tasks=False,
             tasks=tasks_to_publish(spec, planned.plan.tasks, publication.task_manifests()) if is_whole else None,
-            rebase=lambda mine, theirs: rebased(mine, theirs, planned.newest_task(mine.task), tails.reconciled),
+            rebase=lambda mine, theirs: rebased(
+                mine, theirs, planned.newest_task(mine.task), tails.reconciled, job.damaged
+            ),
             refused=planned.not_newest,
             read_positions=changes.read_positions,
             checks_blobs_hourly=True,
@@ -121,13 +123,23 @@ def _unchanged(newest: Manifest | None, changes: ChangedTasks) -> Unchanged | No
 
 
 def rebased(
-    mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None, reconciled: Collection[Key]
+    mine: TaskManifest,
+    theirs: TaskManifest,
+    base: TaskManifest | None,
+    reconciled: Collection[Key],
+    damaged: Collection[Key] = (),
 ) -> TaskManifest | None:
     """Rebase a task that another job may have published as well; see :func:`rebase_advance`.
 
     If another job has changed a store since it was compared with its log, its differences no longer fit: all its runs
-    are published.
+    are published. So are those of a damaged store that was rebuilt: what another job has appended to it is damaged too.
     """
+    rebuilt = tuple(one for one in mine.stores if (mine.task, one.store) in damaged)
+    if rebuilt:
+        whole = rebase_rebuild(replace(mine, stores=rebuilt), theirs, None)
+        others = replace(mine, stores=tuple(one for one in mine.stores if one not in rebuilt))
+        advanced = rebased(others, theirs, base, reconciled)
+        return whole if advanced is None else replace(mine, stores=(*advanced.stores, *whole.stores))
     there = {store.store: store.identity for store in theirs.stores}
 
     def is_base(task: str, name: str, identity: str) -> bool:

@@ -30,6 +30,7 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.publish.publication import Publication
 from statecore.spec.model import ProcessingGuarantee
+from tests.harness.raising import raises
 from tests.unit.jobs.checkpoint.reconciling import NEW_END, PLAIN, World
 
 HOUR = 3_600_000
@@ -251,3 +252,19 @@ def test_what_was_compared_is_put_upon_the_parent_alone(world: World) -> None:
     assert rebased(mine, TaskManifest("0_0", (further,)), below, {PLAIN}) is None
     with pytest.raises(Fenced):
         rebased(mine, TaskManifest("0_0", ()), below, {PLAIN})
+
+
+def test_a_damaged_store_that_was_rebuilt_replaces_what_others_appended_to_it(world: World) -> None:
+    below = TaskManifest("0_0", (world.stores[PLAIN],))
+    mine = world.published(PLAIN, world.reconcile(PLAIN))
+    (made,) = mine.stores
+    advanced = replace(below.stores[0], identity="f" * 64, changelogs=made.changelogs)
+    assert rebased(mine, TaskManifest("0_0", (advanced,)), below, ()) is None
+    assert rebased(mine, TaskManifest("0_0", (advanced,)), below, (), {PLAIN}) == mine
+    other = published(planned(store="other"))
+    both, theirs = replace(mine, stores=(*mine.stores, other)), replace(mine, stores=(advanced,))
+    assert rebased(both, theirs, below, (), {PLAIN}) == replace(mine, stores=(other, made))
+    assert rebased(both, replace(theirs, stores=(advanced, other)), below, (), {PLAIN}) == mine
+    undeclared = replace(advanced, kind=VERSIONED)
+    with raises(Fenced, "publication-conflict"):
+        rebased(mine, TaskManifest("0_0", (undeclared,)), below, (), {PLAIN})

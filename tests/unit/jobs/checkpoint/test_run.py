@@ -73,7 +73,7 @@ def test_a_damaged_store_is_rebuilt_by_a_retry_of_the_checkpoint_that_found_it(
     refused: list[set[Any]] = []
 
     def away(job: CheckpointJob, *_: Any) -> Any:
-        refused.append({key for key, _ in job.refused})
+        refused.append(set(job.damaged))
         raise Retryable("The brokers are away.", code="test-error", action="Try again.")
 
     monkeypatch.setattr(run, "plan_checkpoint", away)
