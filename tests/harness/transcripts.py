@@ -33,7 +33,7 @@ _SAME: tuple[tuple[str, str], ...] = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?( ?UTC|Z)?", "TIME"),
     (r"\b\d+ (second|minute|hour|day|week|month|year)s? ago", "AGE ago"),
     (r"\bjust now\b", "AGE ago"),
-    (r"\b\d+(\.\d+)? s\b", "N s"),
+    (r"\b(\d+ h \d\d min|\d+ min \d\d s|\d+(\.\d+)? s)\b", "N s"),
     (r"[\d,.]+( [kKMG](i?B)?)?/s\b", "N/s"),
     (r"(?<![\d,.])\d{2,3},\d{3}(?![\d,])", "SIZE"),
     (r"\b\d{2,} [KMG]iB\b", "SIZE"),
