@@ -372,9 +372,19 @@ class ApplicationRepository:
     def read(self, extent: Extent, what: str, *, action: str | None = None, **context: Any) -> bytes:
         """Read the bytes of an extent, without verifying them; ``action`` is for one that is no file."""
         try:
-            return self.blobs.get(extent.blob, extent.start, extent.start + extent.bytes)
+            with self.named_in_errors():
+                return self.blobs.get(extent.blob, extent.start, extent.start + extent.bytes)
         except NotFound as error:
             raise self._missing(what, extent.blob, action or self.fallback_advice, **context) from error
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Add ``repository`` to the context of errors: a fetch from several then knows which one refused."""
+        try:
+            yield
+        except StatecoreError as error:
+            error.context["repository"] = self.url
+            raise
 
     def _missing(self, what: str, blob: str, action: str, **context: Any) -> Corrupted:
         return Corrupted(

@@ -111,7 +111,8 @@ def check_present(app_repository: ApplicationRepository, files: Iterable[RemoteF
     The requests are a HEAD for each blob, or a listing if there are hundreds.
     """
     wanted = [one for one in files if one.extent.bytes]
-    found = sizes(app_repository.blobs, {one.extent.blob for one in wanted}, app_repository.names.root)
+    with app_repository.named_in_errors():
+        found = sizes(app_repository.blobs, {one.extent.blob for one in wanted}, app_repository.names.root)
     for one in wanted:
         size = found.get(one.extent.blob)
         if size is None:

@@ -60,6 +60,11 @@ class FetchJob(Job):
         self.repositories.skip(error)
         self._take_selected()
 
+    def skip_unreadable(self, error: StatecoreError) -> None:
+        """Continue as :meth:`Repositories.skip_unreadable` decides after files could not be read."""
+        self.repositories.skip_unreadable(error)
+        self._take_selected()
+
     def earlier_report(self) -> FetchReport | None:
         """The report of an earlier attempt of this request that began to place stores."""
         content = self.home.read(FETCH_SUFFIX)

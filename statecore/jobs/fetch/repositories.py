@@ -1,13 +1,14 @@
 """Selects the repository to fetch from: the one that has the newest usable snapshot, and of several the first.
 
-One that cannot be reached, has no such snapshot, or whose snapshots are all damaged is left out, with a note. If files
-of a snapshot prove to be damaged, the same snapshot of the next repository comes before an older one. Without any, the
-first error that does not say that there is none is raised: another repository may have had one.
+One that cannot be reached, has no such snapshot, or whose snapshots are all damaged is left out, with a note; so is one
+that does not give the files of a snapshot. If files of a snapshot prove to be damaged, the same snapshot of the next
+repository comes before an older one. Without any, the first error that does not say that there is none is raised:
+another repository may have had one.
 """
 
 from __future__ import annotations
 
-from statecore.errors import NotFound, StatecoreError
+from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.jobs.context import JobContext
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot, Snapshots, deleted_is_retryable
@@ -63,6 +64,17 @@ class Repositories:
             self._note(
                 f"The snapshot {self.found.entry.snapshot} is fetched from {self.snapshots.repository.url}{why}."
             )
+
+    def skip_unreadable(self, error: StatecoreError) -> None:
+        """Skip damaged files; leave out a repository that does not give them. Raises an error of anything else."""
+        if isinstance(error, Corrupted):
+            self.skip(error)
+        elif len(self._left) > 1 and error.context.get("repository") == self.snapshots.repository.url:
+            self._left.remove((self.snapshots, self.found))
+            self._note(f"{self.snapshots.repository.url} was left out: {error.what}")
+            self._take_newest()
+        else:
+            raise error
 
     def skip(self, error: StatecoreError) -> None:
         """Skip the selected snapshot, and select the next newest."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.jobs.context import JobContext
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.fetch.age_check import check_age
@@ -57,11 +57,9 @@ def run_fetch(request: FetchRequest, progress: Progress | None = None, **opened:
                 return _plan(job)
             with context.locked("fetch.after-lock"):
                 recover(job.directory, job.faults, job.say)
-                while True:
-                    ended = _fetch(job)
-                    if isinstance(ended, FetchReport):
-                        return ended
-                    job.skip(ended)
+                while (report := _fetch(job)) is None:
+                    continue
+                return report
 
 
 def _plan(job: FetchJob) -> FetchReport:
@@ -76,20 +74,21 @@ def _plan(job: FetchJob) -> FetchReport:
         notes = (*notes, *check_placement(job, plan))
         try:
             expected = job.files.expected_download(job.repository, plan.stores)
-        except Corrupted as error:
-            job.skip(error)
+        except StatecoreError as error:
+            job.skip_unreadable(error)
             continue
         job.contents.look_up(plan.stores)
         return job.report(plan, expected, notes=notes)
 
 
-def _fetch(job: FetchJob) -> FetchReport | StatecoreError:
-    """Fetch one snapshot; or return why it cannot be used, without having placed anything."""
+def _fetch(job: FetchJob) -> FetchReport | None:
+    """Fetch one snapshot; ``None`` if it cannot be used and another one is selected. Nothing is placed then."""
     with job.phase("plan"):
         try:
             plan = plan_fetch(job.found, job.request, job.directory, job.declared, job.spec)
         except Invalid as error:
-            return error
+            job.skip(error)
+            return None
         for note in plan.notes:
             job.say(note)
         resumes = job.has_begun(plan)
@@ -112,12 +111,14 @@ def _fetch(job: FetchJob) -> FetchReport | StatecoreError:
         with job.phase("check"):
             notes = (*check_age(job, remaining), *check_live_topics(job, remaining))
     except Invalid as error:
-        return error
+        job.skip(error)
+        return None
     work = job.directory.work_path / plan.plan_id
     try:
         downloaded, images = download_and_build(job, remaining, at_hand, work)
-    except Corrupted as error:
-        return error
+    except StatecoreError as error:
+        job.skip_unreadable(error)
+        return None
     with job.phase("place"):
         job.save_report(job.report(remaining, downloaded, images, notes))
         place(job, plan, remaining, work, resumes=resumes)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from statecore.errors import Corrupted, NotFound, Retryable
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head
 from statecore.repository.maintenance.copier import Copier, CopyOutcome
@@ -90,6 +92,40 @@ def test_files_that_are_damaged_are_taken_from_the_replica(own_shop: Shop, repli
     report = fetch(own_shop, state_dir, replicas=(replica.url,))
     assert (report.repository, report.snapshot) == (replica.url, newest)
     assert rows_in(state_dir) == expected(300)
+
+
+@pytest.mark.parametrize("kind", [Invalid, Retryable])
+@pytest.mark.parametrize("plan_only", [False, True])
+def test_files_that_a_repository_does_not_give_are_taken_from_the_replica(
+    own_shop: Shop,
+    replica: Replica,
+    state_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[StatecoreError],
+    plan_only: bool,
+) -> None:
+    """As of objects that were archived, or whose key is gone; the documents can be read."""
+    primary = ApplicationRepository.open(own_shop.url, "orders")
+
+    def without_files(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(name: str, *rest: Any) -> Any:
+            if "/files/" in name or "/packs/" in name:
+                raise kind("It is not given.", code="object-store-refused", action="Ask again.", blob=name)
+            return method(name, *rest)
+
+        return call
+
+    for method in ("get", "head"):
+        monkeypatch.setattr(primary.blobs, method, without_files(getattr(primary.blobs, method)))
+    fetched = {"app_repository": primary, "plan_only": plan_only}
+    report = fetch(own_shop, state_dir, replicas=(replica.url,), **fetched)
+    newest = primary.head().snapshots[0].snapshot
+    assert (report.repository, report.snapshot, report.skipped_snapshots) == (replica.url, newest, ())
+    assert plan_only or rows_in(state_dir) == expected(300)
+    nowhere = (replica.path / "nowhere").as_uri()
+    for replicas in ((), (nowhere,)):
+        other = state_dir.with_name(f"other-{len(replicas)}")
+        refused(kind, "object-store-refused", own_shop, other, replicas=replicas, **fetched)
 
 
 def test_a_repository_whose_snapshot_is_damaged_is_not_said_to_lack_it(
