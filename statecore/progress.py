@@ -17,7 +17,7 @@ import json
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TextIO
 
@@ -52,6 +52,28 @@ class NullProgress:
 
     def done(self, message: str = "") -> None:
         """Ignored."""
+
+
+class _NamedProgress:
+    """Progress with the name of what a step is about before its own."""
+
+    def __init__(self, name: str, progress: Progress) -> None:
+        self._name, self._progress = name, progress
+
+    def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
+        self._progress.phase(f"{self._name}: {name}", total, unit)
+
+    def advance(self, amount: int = 1) -> None:
+        self._progress.advance(amount)
+
+    def done(self, message: str = "") -> None:
+        self._progress.done(message)
+
+
+def progress_of_each(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Progress]]:
+    """Names, each with a listener whose steps say the name and how many there are; a single name is not said."""
+    for number, name in enumerate(names, 1):
+        yield name, progress if len(names) == 1 else _NamedProgress(f"{name} ({number} of {len(names)})", progress)
 
 
 class _Stepwise(ABC):

@@ -150,9 +150,13 @@ def result_console() -> Console:
     """
     from rich.console import Console
 
-    console = Console(highlight=False)
+    class ResultConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # which the base would turn into exit code 1, that of a defect
+
+    console = ResultConsole(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(highlight=False, width=LOG_WIDTH, soft_wrap=True)
+        console = ResultConsole(highlight=False, width=LOG_WIDTH, soft_wrap=True)
     return console
 
 

@@ -31,6 +31,7 @@ from statecore.repository.manifest import (
 from statecore.repository.repository import Repository, open_repository
 from statecore.repository.task_manifest_documents import decompress
 from statecore.repository.task_manifest_validation import check_names, check_structure
+from statecore.words import shortened_list
 
 FOREIGN_MANIFEST = "manifest-foreign"  # Code of the error of a manifest from elsewhere
 
@@ -151,7 +152,7 @@ class ApplicationRepository:
 
     def _none(self) -> NotFound | Corrupted:
         there = [name for name in self.applications() if name != self.application_id]
-        others = f" It has snapshots of {', '.join(there[:10])}." if there else " The repository has no snapshots."
+        others = f" It has snapshots of {shortened_list(there)}." if there else " The repository has no snapshots."
         lost = self.pointers.read(self.names.head) is None
         if lost and self.has_lost_head():
             return self.lost_head_error()
@@ -170,7 +171,7 @@ class ApplicationRepository:
             action=action,
             repository=self.url,
             application_id=self.application_id,
-            applications=there[:10],
+            applications=there,
         )
 
     @property

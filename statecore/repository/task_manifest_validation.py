@@ -26,6 +26,7 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskManifest,
 )
+from statecore.words import shortened_list
 
 _SHOWN = 3
 T = TypeVar("T", bound=Hashable)
@@ -180,7 +181,7 @@ def check_names(task_manifest: TaskManifest, blobs: str) -> None:
         wrong += [f"file {name!a}" for name in files if not _BASE_FILE.fullmatch(name)]
     if wrong:
         raise Corrupted(
-            f"A task manifest has invalid names: {', '.join(wrong[:5])}.",
+            f"A task manifest has invalid names: {shortened_list(wrong, 5)}.",
             code="manifest-names-invalid",
             action="Find out who has written to the repository, and publish a new snapshot.",
         )

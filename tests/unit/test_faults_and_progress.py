@@ -14,7 +14,7 @@ import pytest
 import statecore
 from statecore.errors import Invalid
 from statecore.faults import FAULT_POINTS, NO_FAULTS, FaultInjected, InjectedFault, fault_points_from_environment
-from statecore.progress import MachineProgress, NullProgress, TerminalProgress, parse_machine_line
+from statecore.progress import MachineProgress, NullProgress, TerminalProgress, parse_machine_line, progress_of_each
 from tests.harness.manual_clock import ManualClock
 
 
@@ -147,3 +147,16 @@ def test_the_null_progress_has_no_listener(capfd):
     progress.advance()
     progress.done()
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("names", "steps"), [(["a"], ["copy"]), (["a", "b"], ["a (1 of 2): copy", "b (2 of 2): copy"]), ([], [])]
+)
+def test_steps_of_several_say_which_one_they_are_of(names, steps):
+    stream = io.StringIO()
+    for _, progress in progress_of_each(names, MachineProgress(stream, clock=ManualClock())):
+        progress.phase("copy", 2, "bytes")
+        progress.advance(2)
+        progress.done()
+    ends = [fields for fields in map(parse_machine_line, stream.getvalue().splitlines()) if fields["event"] == "done"]
+    assert [(fields["phase"], fields["count"]) for fields in ends] == [(step, 2) for step in steps]

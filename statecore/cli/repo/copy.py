@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from statecore.cli.output import Output
 from statecore.cli.repo.options import add_repository
 from statecore.cli.repository_tables import left_alone
+from statecore.progress import Progress, progress_of_each
 from statecore.words import format_bytes, number_of
 
 if TYPE_CHECKING:
@@ -56,18 +57,16 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     replica = add_needs(replica, source)
     faults.reach("copy.after-descriptor")
 
-    def copy(name: str) -> CopiedApplication:
+    def copy(name: str, progress: Progress) -> CopiedApplication:
         applications = ApplicationRepository(source, name), ApplicationRepository(replica, name)
         try:
-            return Copier(*applications, progress=output.progress, faults=faults).run()
+            return Copier(*applications, progress=progress, faults=faults).run()
         except StatecoreError as error:
-            output.progress.done("failed")
+            progress.done("failed")
             return CopiedApplication(name, CopyOutcome.FAILED, error=error)
 
-    copied = [
-        copy(name)
-        for name in (sorted({*applications_in(source), *applications_in(replica)}) if chosen is None else [chosen])
-    ]
+    names = sorted({*applications_in(source), *applications_in(replica)}) if chosen is None else [chosen]
+    copied = [copy(*each) for each in progress_of_each(names, output.progress)]
     errors = [one.error for one in copied if one.error is not None]
     nothing = (CopyOutcome.EMPTY, CopyOutcome.FAILED, CopyOutcome.AHEAD)
     is_copied = any(one.outcome not in nothing for one in copied)

@@ -15,8 +15,9 @@ from statecore.cli.output import Output
 from statecore.cli.repo.forget import duration
 from statecore.cli.repo.options import add_repository
 from statecore.cli.repository_tables import left_alone
+from statecore.progress import progress_of_each
 from statecore.spec.units import format_duration
-from statecore.words import format_bytes, number_of
+from statecore.words import format_bytes, number_of, shortened_list
 
 if TYPE_CHECKING:
     from statecore.repository.maintenance.collection import Amount, CollectionReport
@@ -72,10 +73,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         price = S3_PRICE
     chosen = arguments.application_id
     reports, repacked, failed = [], {}, {}
-    for application_id in published_in(repository) if chosen is None else [chosen]:
+    names = published_in(repository) if chosen is None else [chosen]
+    for application_id, progress in progress_of_each(names, output.progress):
         application, faults = ApplicationRepository(repository, application_id), fault_points_from_environment()
-        collector = Collector(application, min_age_ms=arguments.min_age, progress=output.progress, faults=faults)
-        repacker = Repacker(application, max_unused=arguments.max_unused, progress=output.progress, faults=faults)
+        collector = Collector(application, min_age_ms=arguments.min_age, progress=progress, faults=faults)
+        repacker = Repacker(application, max_unused=arguments.max_unused, progress=progress, faults=faults)
         try:
             reports.append(collector.run() if arguments.apply else collector.plan())
             repacked[application_id] = repacker.run() if arguments.apply else repacker.plan()
@@ -153,7 +155,7 @@ def _lines(report: CollectionReport, min_age_ms: int, freed: float | None, repac
             f"{format_bytes(repacked.bytes)}, of which the newest snapshot needs {format_bytes(repacked.needed_bytes)}"
         )
     if repacked is not None and repacked.damaged:
-        lines.append(f"  ! damaged, and not rewritten (statecore repo verify): {', '.join(repacked.damaged[:3])}")
+        lines.append(f"  ! damaged, and not rewritten (statecore repo verify): {shortened_list(repacked.damaged, 3)}")
     lines += [f"  ! {warning}" for warning in (() if repacked is None else repacked.warnings)]
     lines += left_alone(report.unknown)
     return lines if done else [*lines, "  nothing was changed; --apply deletes and lists"]

@@ -68,6 +68,7 @@ from statecore.repository.manifest import Manifest
 from statecore.repository.needs import NO_NEEDS, Needs
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.snapshot_verification import Damage, SnapshotVerification
+from statecore.words import shortened_list
 
 _JUMP = 1 << 40  # Collections that leave no trace are fewer by far
 _UNNAMED = "the head that is there does not name it"
@@ -265,7 +266,7 @@ def _plan_of_manifests(
     is_empty = not manifests and all(one.code == "blob-name-invalid" for one in left_out)
     if is_empty and expected is None and not app_repository.has_lost_head():
         there = [name for name in app_repository.applications() if name != app_repository.application_id]
-        others = f" It has files of {', '.join(there[:10])}." if there else " It has no other application."
+        others = f" It has files of {shortened_list(there)}." if there else " It has no other application."
         raise NotFound(
             f"There is neither a head nor a manifest of {app_repository.application_id} in "
             f"{app_repository.url}.{others}",
@@ -345,7 +346,7 @@ def _foreign_manifests(app_repository: ApplicationRepository, foreign: Sequence[
         applications = sorted({one.context["found_application_id"] for one in foreign})
         return Invalid(
             f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of "
-            f"{', '.join(applications[:5])}. Nothing was changed: the new head would be empty.",
+            f"{shortened_list(applications, 5)}. Nothing was changed: the new head would be empty.",
             code=FOREIGN_MANIFEST,
             action=f"{SAME_BUT_FOR_CASE} If the manifests were copied here, move them away and run this again: "
             f"{app_repository.repair_command} --apply",
@@ -357,7 +358,7 @@ def _foreign_manifests(app_repository: ApplicationRepository, foreign: Sequence[
     init = shlex.join(["statecore", "repo", "init", "--repository", app_repository.url])
     return Invalid(
         f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of the "
-        f"repository {', '.join(ids[:5])}, and this one is {own}. "
+        f"repository {shortened_list(ids, 5)}, and this one is {own}. "
         "Nothing was changed: the new head would be empty.",
         code="repository-id-mismatch",
         action=f"If the repository descriptor was lost and replaced, delete {DESCRIPTOR_NAME} there and run init, "

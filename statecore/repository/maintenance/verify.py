@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError, worst_of
-from statecore.progress import NullProgress, Progress
+from statecore.progress import NullProgress, Progress, progress_of_each
 from statecore.repository.application_repository import ApplicationRepository, applications_in
 from statecore.repository.blob_verification import NamedFile, sizes
 from statecore.repository.head import Head
@@ -213,12 +213,12 @@ def verify_applications(
         yield report
         return
     found = 0
-    for name in applications_in(repository):
+    for name, named in progress_of_each(applications_in(repository), progress or NullProgress()):
         app_repository = ApplicationRepository(repository, name)
         try:
-            report = _verified(app_repository, level, subset, progress)
+            report = _verified(app_repository, level, subset, named)
         except StatecoreError as error:
-            (progress or NullProgress()).done("failed")
+            named.done("failed")
             report = VerificationReport(app_repository.url, name, level, problem=error)
         if report is not None:
             found += 1

@@ -15,7 +15,7 @@ from statecore.repository.manifest import ReadPosition, TaskManifest, TaskManife
 from statecore.repository.publish.head_reader import HeadReader, HeadState
 from statecore.repository.publish.snapshot_composition import WrittenTaskManifest, stores_behind
 from statecore.repository.task_manifest_validation import check_consistent
-from statecore.words import number_of
+from statecore.words import number_of, shortened_list
 
 Rebase = Callable[[TaskManifest, TaskManifest], TaskManifest | None]
 """Combines the task manifest of a job with that of the newest snapshot; ``None`` where the newest snapshot has all of
@@ -111,7 +111,7 @@ class Conflicts:
         )
         if theirs:
             raise self._fenced(
-                f"another job has published {', '.join(theirs[:5])} since", reason="tasks-published", tasks=theirs
+                f"another job has published {shortened_list(theirs, 5)} since", reason="tasks-published", tasks=theirs
             )
 
     def refuse_collected(self, current: HeadState, written: Sequence[WrittenTaskManifest]) -> None:

@@ -134,11 +134,12 @@ def test_an_error_is_printed_to_stderr_with_its_action_and_exit_code(tmp_path):
     assert code_said(process.stderr) == "spec-not-found"
 
 
-def test_a_reader_that_exits_first_is_no_defect(tmp_path):
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_exits_first_is_no_defect(tmp_path, more):
     (tmp_path / "app/0_0").mkdir(parents=True)
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "statecore.cli.main", "info", "--state-dir", str(tmp_path), "--json"]
+    command = [sys.executable, "-m", "statecore.cli.main", "info", "--state-dir", str(tmp_path), *more]
     process = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=1200, check=False)
     os.close(writing)
     assert (process.returncode, process.stderr) == (141, b"")
