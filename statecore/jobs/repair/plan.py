@@ -79,8 +79,8 @@ class PlannedRepair:
                 + " ".join(self.doubts[:_SHOWN]),
                 code="rebuild-source-unverified",
                 action="Make sure that these are the brokers and topics of this application, and not others of the "
-                "same names; of rows that differ, statecore diff shows each. Then approve this plan: "
-                f"--approved {self.plan_id}. Nothing was changed.",
+                "same names, and that the spec declares its stores as it does; of rows that differ, statecore diff "
+                f"shows each. Then approve this plan: --approved {self.plan_id}. Nothing was changed.",
                 state_dir=str(directory.state_dir),
                 plan_id=self.plan_id,
                 doubts=self.doubts,

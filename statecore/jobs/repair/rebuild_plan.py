@@ -20,6 +20,15 @@ from statecore.statedir.store_places import declared_at
 _EMPTY, _MISSING = "which has no record", "which does not exist"
 _SHORTENED = "whose first records were deleted"
 _OF_ANOTHER_LOG = frozenset({"offset-past-end", "partition-unknown", "topic-recreated"})
+_MISPLACED = "segment-misplaced"
+_SPEC_MAY_BE_WRONG = {
+    _MISPLACED: "each of its tasks has segments with the name of another time. If its retention in the spec is wrong, "
+    "a rebuild gives all segments names that the application does not look for.",
+    "kind-mismatch": "it is of another kind in each of its tasks. If its kind in the spec is wrong, a rebuild replaces "
+    "rows that are right by rows that the application cannot read, or reads wrongly.",
+}
+"""Findings that show a wrong spec where all tasks of a store have them, and the doubt about a rebuild then."""
+
 _ROWS_DIFFER = "rows-differ"
 """Either the store or its log is wrong, and a backup of the directory may have the same rows."""
 
@@ -136,36 +145,39 @@ def doubts_about(
         for one in found
         if one.code in _OF_ANOTHER_LOG or (one.code == _ROWS_DIFFER and (one.task, one.store) not in explained)
     ]
-    intervals = [
-        f"{name}: each of its tasks has segments with the name of another time. If its retention in the spec is wrong, "
-        "a rebuild gives all segments names that the application does not look for."
+    of_spec = [
+        f"{name}: {doubt}"
         for name in rebuild.stores
-        if _has_another_interval(name, rebuild, findings, stores)
+        for code, doubt in _SPEC_MAY_BE_WRONG.items()
+        if _is_of_every_task(code, name, rebuild, findings, stores)
     ]
-    return (*nothing, *shortened, *intervals, *others)
+    return (*nothing, *shortened, *of_spec, *others)
 
 
-def _has_another_interval(
-    name: str, rebuild: Rebuild, findings: Sequence[Finding], stores: Sequence[StoreView]
+def _is_of_every_task(
+    code: str, name: str, rebuild: Rebuild, findings: Sequence[Finding], stores: Sequence[StoreView]
 ) -> bool:
-    """Whether segments of all tasks of a store begin at other times than those of the declared retention.
+    """Whether all tasks in which a store has rows have a finding, so that the spec may be wrong and the store right.
 
-    A moved segment is one of a single task. Where there is one task, it counts if all of its segments do.
+    A database that was placed wrongly is one of a single task. Where there is one task, findings of segments count if
+    all segments with rows have them.
     """
     subtopology = TaskId.parse(rebuild.tasks[0]).subtopology
-    segments = {
-        one.task: {database.name for database in one.databases}
+    rows = {
+        one.task: {database.name for database in one.databases if database.rows}
         for one in stores
-        if one.store == name
-        and one.kind in WINDOWED_KINDS
-        and one.databases
-        and TaskId.parse(one.task).subtopology == subtopology
+        if one.store == name and one.rows and TaskId.parse(one.task).subtopology == subtopology
+        if code != _MISPLACED or one.kind in WINDOWED_KINDS
     }
-    misplaced: dict[str, set[str]] = {}
-    for found in findings:
-        if found.code == "segment-misplaced" and found.store == name and found.task in segments:
-            misplaced.setdefault(found.task, set()).add(found.segment)
-    return misplaced == segments != {} if len(segments) < 2 else misplaced.keys() == segments.keys()
+    found: dict[str, set[str]] = {}
+    for one in findings:
+        if one.code == code and one.store == name and one.task in rows:
+            found.setdefault(one.task, set()).update([one.segment] if one.segment else rows[one.task])
+    return (
+        bool(rows)
+        and found.keys() == rows.keys()
+        and (len(rows) > 1 or all(found[task] >= rows[task] for task in rows))
+    )
 
 
 def repository_for(rebuild: Rebuild, repository: str | None) -> str | None:

@@ -47,6 +47,18 @@ def test_rows_that_differ_are_a_doubt_unless_another_finding_of_the_store_needs_
     assert doubts_about(rebuild(), (FULL,), (differing, lost), ()) == ()
 
 
+def store_of(task: str, rows: dict[str, int], kind: StoreKind = StoreKind.WINDOW) -> Any:
+    databases = [SimpleNamespace(name=name, rows=number) for name, number in rows.items()]
+    return SimpleNamespace(task=task, store="w", kind=kind, databases=databases, rows=sum(rows.values()))
+
+
+def found_in(code: str, task: str, segment: str = "") -> Any:
+    return SimpleNamespace(code=code, task=task, store="w", segment=segment, what="", repair=Repair.REBUILD)
+
+
+REBUILD: Any = SimpleNamespace(stores=("w",), tasks=("0_0",))
+
+
 @pytest.mark.parametrize(
     ("segments", "misplaced", "count"),
     [
@@ -54,24 +66,34 @@ def test_rows_that_differ_are_a_doubt_unless_another_finding_of_the_store_needs_
         ({"0_0": "ab", "0_1": "ab"}, {"0_1": "ab"}, 0),  # one task was changed
         ({"0_0": "ab", "0_1": "", "1_0": "ab"}, {"0_0": "ab"}, 1),  # no segments; another subtopology
         ({"0_0": "ab"}, {"0_0": "b"}, 0),  # one segment was moved
+        ({"0_0": "abE"}, {"0_0": "ab"}, 1),  # a segment without rows
+        ({"0_0": "aE"}, {"0_0": "aE"}, 1),
         ({"0_0": "ab"}, {}, 0),
     ],
 )
 def test_the_retention_in_the_spec_is_doubted_where_segments_of_every_task_are_misplaced(
     segments: dict[str, str], misplaced: dict[str, str], count: int
 ) -> None:
-    stores: list[Any] = [
-        SimpleNamespace(
-            task=task, store="w", kind=StoreKind.WINDOW, databases=[SimpleNamespace(name=name) for name in names]
-        )
-        for task, names in segments.items()
-    ]
-    found: list[Any] = [
-        SimpleNamespace(code="segment-misplaced", task=task, store="w", segment=name, what="", repair=Repair.REBUILD)
-        for task, names in misplaced.items()
-        for name in names
-    ]
-    of: Any = SimpleNamespace(stores=("w",), tasks=("0_0",))
-    assert len(doubts_about(of, (FULL,), found, stores)) == count
+    stores = [store_of(task, {name: name != "E" for name in names}) for task, names in segments.items()]
+    found = [found_in("segment-misplaced", task, name) for task, names in misplaced.items() for name in names]
+    assert len(doubts_about(REBUILD, (FULL,), found, stores)) == count
     of_buffer = [SimpleNamespace(**{**vars(one), "kind": StoreKind.GRACE_BUFFER}) for one in stores]
-    assert doubts_about(of, (FULL,), found, of_buffer) == ()
+    assert doubts_about(REBUILD, (FULL,), found, of_buffer) == ()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rows", "mismatched", "count"),
+    [
+        ({"0_0": 3, "0_1": 3}, {"0_0", "0_1"}, 1),
+        ({"0_0": 3, "0_1": 3}, {"0_0"}, 0),  # a database was placed there from elsewhere
+        ({"0_0": 3}, {"0_0"}, 1),  # there is one task
+        ({"0_0": 3, "0_1": 0, "1_0": 3}, {"0_0"}, 1),  # no rows that show a kind; another subtopology
+        ({"0_0": 0}, {"0_0"}, 0),  # nothing to lose
+    ],
+)
+def test_the_kind_in_the_spec_is_doubted_where_the_store_is_of_another_kind_in_every_task(
+    rows: dict[str, int], mismatched: set[str], count: int
+) -> None:
+    stores = [store_of(task, {"w": number}, StoreKind.KEY_VALUE) for task, number in rows.items()]
+    found = [found_in("kind-mismatch", task) for task in sorted(mismatched)]
+    assert len(doubts_about(REBUILD, (FULL,), found, stores)) == count
