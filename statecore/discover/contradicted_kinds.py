@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.discover.kind_detection import KindDetection, detect_kind
-from statecore.discover.kind_evidence import BY_FAMILIES, listed, possible_kinds
+from statecore.discover.kind_evidence import BY_FAMILIES, listed, openable_kinds, possible_kinds
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
@@ -230,4 +230,4 @@ def _is_another(store: StoreSpec, seen: KindDetection | None, by_rows: bool) -> 
     if seen is None or seen.unopenable:
         return ""
     left = possible_kinds([one for one in seen.evidence if by_rows or one.observation == BY_FAMILIES])
-    return "" if store.kind in left | seen.uncertain_kinds else f"what is on disk is {listed(left)}"
+    return "" if openable_kinds(store.kind) & (left | seen.uncertain_kinds) else f"what is on disk is {listed(left)}"

@@ -62,15 +62,20 @@ _SUBSCRIBERS = ("-subscription-receive", "-foreign-join-subscription")
 _WINDOWED = re.compile(r"KSTREAM-WINDOWED-[0-9]{10}$")
 
 
+_EMIT_FINAL_WINDOWS = frozenset({StoreKind.EMIT_FINAL_WINDOW, StoreKind.EMIT_FINAL_SLIDING_WINDOW})
+
 _IN_DEFAULT_FORMAT = {
     StoreKind.HEADERS_KEY_VALUE: frozenset({StoreKind.TIMESTAMPED_KEY_VALUE}),
     StoreKind.HEADERS_WINDOW: frozenset({StoreKind.TIMESTAMPED_WINDOW, StoreKind.JOIN_WINDOW}),
     StoreKind.HEADERS_SESSION: frozenset({StoreKind.SESSION}),
-    StoreKind.HEADERS_EMIT_FINAL_WINDOW: frozenset({StoreKind.EMIT_FINAL_WINDOW}),
-    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: frozenset({StoreKind.EMIT_FINAL_SLIDING_WINDOW}),
+    StoreKind.HEADERS_EMIT_FINAL_WINDOW: _EMIT_FINAL_WINDOWS,
+    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: _EMIT_FINAL_WINDOWS,
     StoreKind.HEADERS_EMIT_FINAL_SESSION: frozenset({StoreKind.EMIT_FINAL_SESSION}),
 }
 """Kind with ``dsl.store.format=HEADERS`` → kinds that the DSL creates in the default format."""
+
+_MISREAD_WITH_HEADERS = frozenset({StoreKind.EMIT_FINAL_SESSION})
+"""Kinds in the default format whose rows Kafka Streams converts wrongly."""
 
 _OF_DSL_SUPPLIERS = frozenset(
     kind for kind in (*_IN_DEFAULT_FORMAT, *frozenset().union(*_IN_DEFAULT_FORMAT.values()))
@@ -141,6 +146,15 @@ def _combine(evidence: Sequence[Evidence]) -> tuple[frozenset[StoreKind], list[s
             remarks.append(f"{listed(both)} by {one.observation}")
         left = both
     return left, remarks
+
+
+def openable_kinds(declared: StoreKind) -> frozenset[StoreKind]:
+    """The kinds on disk that Kafka Streams opens as a declared kind, and whose rows it then reads rightly.
+
+    These are the kind itself and, since ``dsl.store.format=HEADERS``, those in the default format. A plain row has no
+    time, and would be read with the time -1.
+    """
+    return _IN_DEFAULT_FORMAT.get(declared, frozenset()) - _MISREAD_WITH_HEADERS | {declared}
 
 
 def is_suppression(store: str) -> bool:

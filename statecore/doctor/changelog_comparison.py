@@ -297,8 +297,9 @@ def has_rows(kind: StoreKind, databases: Iterable[DatabasePath]) -> bool:
     for one in databases:
         try:
             with Database(one.path) as database:
-                if next(database.rows(kind.data_column_family), None) is not None:
-                    return True
+                for family in (kind.data_column_family, *kind.older_column_families):
+                    if next(database.rows(family), None) is not None:
+                        return True
         except (NotFound, Corrupted):
             return False
     return False

@@ -138,6 +138,8 @@ class StoreView:
         miskeyed: rows seen in a grace buffer with the keys of a restore by Kafka Streams, which it never finds again;
             not all rows are read.
         strays: entries among its segments with which Kafka Streams does not open it, each with the reason.
+        is_upgraded_at_start: whether the databases of all tasks are of an older format than that of the declared kind,
+            which Kafka Streams opens as that kind.
     """
 
     task: str
@@ -157,6 +159,7 @@ class StoreView:
     miskeyed: int = 0
     foreign: tuple[str, ...] = ()
     strays: tuple[tuple[str, str], ...] = ()
+    is_upgraded_at_start: bool = False
 
     @property
     def directory(self) -> str:

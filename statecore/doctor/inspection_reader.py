@@ -242,7 +242,7 @@ def _inspect_store(
         declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
         unopenable=kind.unopenable.get(place.task, ""), foreign=foreign,
         strays=tuple(strays_among_segments(place)) if place.segmented and not foreign else (),
-        miskeyed=kind.miskeyed.get(place.task, 0),
+        miskeyed=kind.miskeyed.get(place.task, 0), is_upgraded_at_start=kind.is_upgraded_at_start,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from statecore.discover.kind_detection import KindDetection, detect_kind
-from statecore.discover.kind_evidence import BUILT, conclude, evidence_of_name, listed
+from statecore.discover.kind_evidence import BUILT, conclude, evidence_of_name, listed, openable_kinds
 from statecore.errors import StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import ApplicationSpec
@@ -23,6 +23,7 @@ class KindOnDisk:
         mismatch: why it is not of the declared kind, by task.
         unopenable: why no store class could open it, by task.
         miskeyed: rows of a grace buffer seen with the keys of a restore by Kafka Streams, by task.
+        is_upgraded_at_start: whether all its databases are of an older format than that of the declared kind.
     """
 
     kind: StoreKind
@@ -30,6 +31,7 @@ class KindOnDisk:
     mismatch: Mapping[str, str] = field(default_factory=dict)
     unopenable: Mapping[str, str] = field(default_factory=dict)
     miskeyed: Mapping[str, int] = field(default_factory=dict)
+    is_upgraded_at_start: bool = False
 
 
 def kinds_on_disk(every: list[StorePlace], requested: set[str], spec: ApplicationSpec | None) -> dict[str, KindOnDisk]:
@@ -47,19 +49,21 @@ def kinds_on_disk(every: list[StorePlace], requested: set[str], spec: Applicatio
             continue
         kind, left = StoreKind.UNKNOWN, BUILT
         mismatch: dict[str, str] = {}
+        upgraded = False
         seen, strange = _detect_kind(places)
         if seen is not None:
             kind, left, *_ = conclude([*seen.evidence, *evidence_of_name(store, ())])
         if declared is not None and declared.kind.can_be_built:
             if seen is not None and declared.kind not in left:
-                mismatch = _mismatches(places, declared.kind) or dict.fromkeys(
-                    (place.task for place in places), _mismatch(declared.kind, left)
-                )
+                upgraded = bool(left & openable_kinds(declared.kind))
+                mismatch = _mismatches(places, declared.kind)
+                if not upgraded and not mismatch:
+                    mismatch = dict.fromkeys((place.task for place in places), _mismatch(declared.kind, left))
             mismatch |= _of_another_layout(named, places, declared.kind)
             kind = declared.kind
         alternatives = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
         miskeyed = _miskeyed(places) if kind is StoreKind.GRACE_BUFFER and not mismatch else {}
-        kinds[store] = KindOnDisk(kind, alternatives, mismatch, strange, miskeyed)
+        kinds[store] = KindOnDisk(kind, alternatives, mismatch, strange, miskeyed, upgraded)
     return kinds
 
 
@@ -89,7 +93,7 @@ def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]
         with contextlib.suppress(StatecoreError):
             seen = detect_kind([place])
             _, left, *_ = conclude([*seen.evidence, *evidence_of_name(place.store, ())])
-            if not seen.unopenable and declared not in left:
+            if not seen.unopenable and not left & openable_kinds(declared):
                 found[place.task] = _mismatch(declared, left)
     return found
 

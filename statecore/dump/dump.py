@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statecore.discover.kind_detection import detect_kind, kinds_opening_families
-from statecore.discover.kind_evidence import conclude, evidence_of_name, listed
+from statecore.discover.kind_evidence import conclude, evidence_of_name, listed, openable_kinds
 from statecore.dump.deserializers import Deserializer
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
@@ -57,6 +57,9 @@ _OLDER: dict[StoreKind, tuple[StoreKind, ...]] = {
     StoreKind.TIMESTAMPED_WINDOW: (StoreKind.WINDOW,),
     StoreKind.HEADERS_WINDOW: (StoreKind.TIMESTAMPED_WINDOW, StoreKind.WINDOW),
     StoreKind.HEADERS_SESSION: (StoreKind.SESSION,),
+    StoreKind.HEADERS_EMIT_FINAL_WINDOW: (StoreKind.EMIT_FINAL_SLIDING_WINDOW,),
+    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: (StoreKind.EMIT_FINAL_SLIDING_WINDOW,),
+    StoreKind.HEADERS_EMIT_FINAL_SESSION: (StoreKind.EMIT_FINAL_SESSION,),
 }
 """Older formats whose rows Kafka Streams still reads below those of a kind (``DualColumnFamilyAccessor``)."""
 
@@ -161,7 +164,7 @@ class Dump:
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _check_families(self, place: StorePlace, path: Path, families: frozenset[str]) -> None:
-        if self.kind not in kinds_opening_families(families, segmented=place.segmented):
+        if not openable_kinds(self.kind) & kinds_opening_families(families, segmented=place.segmented):
             others = ", ".join(sorted(families - {DEFAULT_COLUMN_FAMILY})) or "only default"
             raise Invalid(
                 f"{path} is no {self.kind} store: it has the column families {others}"

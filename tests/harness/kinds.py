@@ -374,19 +374,31 @@ HEADERS = KindsApplication(
 
 def _of_format(name: str, prefix: str, **properties: str) -> KindsApplication:
     headers = bool(prefix)
-    kinds = ("headers" if headers else "timestamped", prefix)
+    stamped = "headers-" if headers else "timestamped-"
+
+    def case(kind: str, store: str, query: StoreQuery, add: Add) -> KindCase:
+        retained = {} if query.shape == "key-value" else _RETAINED
+        return KindCase(kind, store, add, replace(query, headers=headers), retained)
+
     return KindsApplication(
         name,
         (
-            KindCase(f"{kinds[0]}-key-value", "latest", _LATEST, replace(_ROWS, headers=headers)),
-            KindCase(f"{prefix}emit-final-session", "visits", _VISITS, replace(_SESSIONS, headers=headers), _RETAINED),
+            case(f"{stamped}key-value", "latest", _ROWS, _LATEST),
+            case(f"{stamped}window", "hours", _WINDOWS, _HOURS),
+            case(f"{prefix}session", "stays", _SESSIONS, _STAYS),
+            case(f"{prefix}emit-final-window", "final-hours", _WINDOWS, _FINAL_HOURS),
+            case(f"{prefix}emit-final-sliding-window", "final-slides", _WINDOWS, _FINAL_SLIDES),
+            case(f"{prefix}emit-final-session", "visits", _SESSIONS, _VISITS),
+            *_join_cases("headers-window" if headers else "join-window"),
         ),
-        lambda base, partitions: [one for one in feed(base, partitions) if one[0] == EVENTS],
-        properties,
+        lambda base, partitions: [one for one in feed(base, partitions) if one[0] in (EVENTS, LEFT, RIGHT)],
+        properties | _EAGER,
     )
 
 
-_LATEST, _VISITS = _table("latest"), _final("visits", "sessions")
+_LATEST, _HOURS, _STAYS = _table("latest"), _windows("hours"), _sessions("stays")
+_FINAL_HOURS, _FINAL_SLIDES = _final("final-hours", "tumbling"), _final("final-slides", "sliding")
+_VISITS = _final("visits", "sessions")
 
 BEFORE_HEADERS = _of_format("before-headers", "")
 """A table and sessions in the default format."""

@@ -17,10 +17,16 @@ def check_families(store: StoreView) -> list[Finding]:
     found = _unknown(store)
     if not store.in_use:
         found += _missing(store)
-    older = sum(one.older_rows for one in store.readable)
-    if older:
+    if older := _older_rows(store):
         found.append(_misread(store, older) or _older(store, older))
     return found
+
+
+def _older_rows(store: StoreView) -> int:
+    """Rows in families of older formats: as of the declared kind, else as the families show."""
+    if store.declared is None or store.mismatch or not store.kind.can_be_built:
+        return sum(one.older_rows for one in store.readable)
+    return sum(one.family_rows.get(name, 0) for one in store.readable for name in store.kind.older_column_families)
 
 
 def _older(store: StoreView, rows: int) -> Finding:
@@ -88,7 +94,7 @@ def _some_class_opens(database: DatabaseView, store: StoreView) -> bool:
 
 def _missing(store: StoreView) -> list[Finding]:
     """The data family is missing, and so are rows of an older format, which would be read instead."""
-    if not store.kind.can_be_built or store.unopenable:
+    if not store.kind.can_be_built or store.unopenable or store.is_upgraded_at_start:
         return []
     family = store.kind.data_column_family
     lacking = [one for one in store.readable if family not in one.families and not one.rows]

@@ -74,6 +74,22 @@ def test_a_database_of_another_kind_is_reported(directory, there, declared):
     assert found(directory, spec(declared)) == ([] if declared == there else ["s"])
 
 
+@pytest.mark.parametrize(
+    ("there", "declared", "told"),
+    [
+        (StoreKind.TIMESTAMPED_KEY_VALUE, "headers-key-value", []),
+        (StoreKind.TIMESTAMPED_WINDOW, "headers-window", []),
+        (StoreKind.SESSION, "headers-session", []),
+        (StoreKind.EMIT_FINAL_WINDOW, "headers-emit-final-window", []),
+        (StoreKind.KEY_VALUE, "headers-key-value", ["s"]),
+        (StoreKind.HEADERS_KEY_VALUE, "timestamped-key-value", ["s"]),
+    ],
+)
+def test_a_store_in_the_default_format_may_be_one_with_headers(directory, there, declared, told):
+    database(directory, there)
+    assert found(directory, spec(declared)) == told
+
+
 def _int64(number: int) -> bytes:
     return number.to_bytes(8, signed=True)
 

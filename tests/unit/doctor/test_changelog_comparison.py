@@ -92,6 +92,10 @@ def test_a_store_without_rows_differs_from_one_of_another_log(tmp_path: Path) ->
     assert not has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
 
 
+def test_rows_of_an_older_format_are_rows(tmp_path: Path) -> None:
+    assert has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, stamped(tmp_path, {}, {b"plain": b"1"}))
+
+
 def test_a_row_that_is_too_short_for_its_kind_shows_nothing(tmp_path: Path) -> None:
     write_database(tmp_path / "store", {"keyValueWithTimestamp": [(b"k", b"short")]})
     places = (DatabasePath(tmp_path / "store"),)

@@ -121,6 +121,25 @@ def test_rows_of_older_formats_come_after_the_newer_with_nulls_for_what_they_lac
 
 
 @pytest.mark.parametrize(
+    ("older", "kind"),
+    [
+        ("timestamped-key-value", StoreKind.HEADERS_KEY_VALUE),
+        ("timestamped-window", StoreKind.HEADERS_WINDOW),
+        ("session", StoreKind.HEADERS_SESSION),
+        ("emit-final-window", StoreKind.HEADERS_EMIT_FINAL_WINDOW),
+        ("emit-final-sliding-window", StoreKind.HEADERS_EMIT_FINAL_WINDOW),
+        ("emit-final-sliding-window", StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW),
+    ],
+)
+def test_a_store_in_the_default_format_is_dumped_as_the_kind_with_headers_that_will_open_it(tmp_path, older, kind):
+    made = write_golden(tmp_path / "app", older)
+    rows = rows_of(dump_of(tmp_path, made["store"]))
+    assert rows
+    named = [{name: row.get(name) for name in rows[0]} for row in rows_of(dump_of(tmp_path, made["store"], kind=kind))]
+    assert named == rows
+
+
+@pytest.mark.parametrize(
     ("name", "data", "shown"),
     [
         ("hex", b"\x00k", "006b"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from statecore.doctor.finding_catalog import Repair
 from statecore.spec.reader import read_spec
 from tests.unit.doctor.diagnosing import ERROR, LOSS, NOTE, SPEC, codes, diagnose, plain
@@ -70,3 +72,54 @@ def test_another_tasks_family_of_headers_makes_no_rows_of_this_one_unreadable(tm
     )
     misread = {(one.task, one.severity) for one in diagnose(tmp_path).findings if one.code == "older-rows-misread"}
     assert misread == {("0_2", ERROR)}
+
+
+STAMP = bytes(8)
+WINDOW_KEY = b"k" + (600_001).to_bytes(8)
+TO_HEADERS = [
+    ("headers-key-value", "rocksdb/s", "keyValueWithTimestamp", [(b"k", STAMP + b"v")]),
+    ("headers-window", "s/s.600000", "keyValueWithTimestamp", [(WINDOW_KEY + bytes(4), STAMP + b"v")]),
+    ("headers-window", "s/s.600000", "default", [(WINDOW_KEY + (1).to_bytes(4), b"v")]),
+    ("headers-session", "s/s.600000", "default", [(b"k" + (600_001).to_bytes(8) * 2, b"v")]),
+    (
+        "headers-emit-final-window",
+        "s/s.600000",
+        "default",
+        [(b"\0" + (600_001).to_bytes(8) + b"k" + bytes(4), STAMP + b"v")],
+    ),
+]
+"""Declared kind, and a database in the default format."""
+
+
+def default_format(tmp_path, kind, place, family, rows, tasks=("0_0", "0_1")):
+    """Tasks of a store in the default format, and a spec that declares it with headers."""
+    for task in tasks:
+        said = offsets("app-s-changelog", int(task[-1]), 7)
+        write_database(tmp_path / f"app/{task}/{place}", {"default": [], family: rows, "offsets": said})
+    retention = ", retention: 10m" if place.startswith("s/") else ""
+    return read_spec(SPEC.format(guarantee="at_least_once", stores=f"s: {{kind: {kind}{retention}}}"))
+
+
+@pytest.mark.parametrize(("kind", "place", "family", "rows"), TO_HEADERS)
+def test_a_store_in_the_default_format_is_upgraded_to_headers_at_the_next_start(tmp_path, kind, place, family, rows):
+    spec = default_format(tmp_path, kind, place, family, rows)
+    assert codes(tmp_path, spec=spec) == {"older-rows": NOTE}
+
+
+@pytest.mark.parametrize(("kind", "place", "family", "rows"), TO_HEADERS)
+def test_a_store_without_rows_lacks_no_family_before_its_upgrade(tmp_path, kind, place, family, rows):
+    assert codes(tmp_path, spec=default_format(tmp_path, kind, place, family, [])) == {}
+
+
+def test_a_database_of_another_kind_among_those_that_are_upgraded(tmp_path):
+    spec = default_format(tmp_path, *TO_HEADERS[0], tasks=("0_0", "0_1"))
+    plain(tmp_path, "0_2")
+    found = {(one.code, one.task) for one in diagnose(tmp_path, spec=spec).findings}
+    assert found == {("older-rows", "0_0"), ("older-rows", "0_1"), ("kind-mismatch", "0_2")}
+
+
+@pytest.mark.parametrize("kind", ["timestamped-key-value", "headers-key-value"])
+def test_plain_rows_have_no_time_so_that_a_kind_with_times_is_a_mismatch(tmp_path, kind):
+    spec = default_format(tmp_path, kind, "rocksdb/s", "default", [(b"k", b"v")])
+    found = codes(tmp_path, spec=spec)
+    assert found.pop("kind-mismatch") is LOSS
