@@ -43,12 +43,21 @@ class Blob(NamedTuple):
     Attributes:
         modified: when it was put, in seconds since the epoch, by the clock of the object store.
         checksum: of its bytes when they were put; ``None`` if the object store has none, and in listings.
+        is_archived: whether the object store says that it was moved to an archive, so that a read may be refused.
     """
 
     name: str
     size: int
     modified: float
     checksum: Checksum | None = None
+    is_archived: bool = False
+
+
+RESTORE_ARCHIVED = (
+    "Restore the archived objects in the object store, copy them to a storage class that is read at once, and remove "
+    "the lifecycle rule that archives them. Nothing is lost: neither forget nor publish anything because of it."
+)
+"""What to do about blobs that are archived."""
 
 
 class RetryPolicy(NamedTuple):

@@ -16,7 +16,7 @@ which it recognises its own.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -45,6 +45,7 @@ PART = 16 << 20
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 4
 _TOKEN = "statecore-put"
+_ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")  # Storage classes; GLACIER_IR is read at once
 _STATUS_OF_REFUSAL = {"AccessDenied": 403, "SlowDown": 503, "InternalError": 500}
 """HTTP status for an error of one object in the answer to a request for many."""
 
@@ -168,7 +169,7 @@ class S3Blobs(S3Requests, Blobs):
             raise not_s3(self._location, "read", name, "its answer has no length or no time", self._client)
         size = found["ContentLength"]
         checksum = self._checksum(found.get("ChecksumCRC32"), size)
-        return Blob(name, size, found["LastModified"].timestamp(), checksum)
+        return Blob(name, size, found["LastModified"].timestamp(), checksum, _is_archived(found))
 
     def _checksum(self, checksum: str | None, size: int) -> Checksum | None:
         """A comparable checksum: of the whole, or of parts of the size that this client would send."""
@@ -182,7 +183,8 @@ class S3Blobs(S3Requests, Blobs):
         prefix_length = len(self._location.key(""))
         for page in self._pages(prefix, Prefix=self._location.key(prefix)):
             for found in page.get("Contents", ()):
-                yield Blob(found["Key"][prefix_length:], found["Size"], found["LastModified"].timestamp())
+                modified = found["LastModified"].timestamp()
+                yield Blob(found["Key"][prefix_length:], found["Size"], modified, is_archived=_is_archived(found))
 
     def directories(self, above: str) -> Iterator[str]:
         prefix = self._location.key(f"{checked_name(above)}/")
@@ -251,6 +253,11 @@ class S3Blobs(S3Requests, Blobs):
                 return None
             raise
         return str(found.get("Metadata", {}).get(_TOKEN, ""))
+
+
+def _is_archived(found: Mapping[str, Any]) -> bool:
+    """Whether the answer to a HEAD, or an entry of a listing, names an archive; a restored object still does."""
+    return found.get("StorageClass") in _ARCHIVES or "ArchiveStatus" in found
 
 
 class S3Pointers(S3Requests, Pointers):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
+from statecore.objectstore.base import RESTORE_ARCHIVED
 from statecore.objectstore.s3_credentials import EXPIRED, RENEW, UNKNOWN_KEY
 from statecore.objectstore.s3_location import S3Location
 
@@ -66,6 +67,18 @@ _LOCKED = _Refusal(
     "Run this again when the lock has expired; nothing is lost. A bucket whose objects are all locked for a time "
     "cannot hold a repository, unless it keeps versions.",
 )
+_ARCHIVED = _Refusal(
+    Invalid,
+    "blob-archived",
+    "The object was moved to an archive (Glacier, Deep Archive, or an archive tier of Intelligent-Tiering).",
+    RESTORE_ARCHIVED,
+)
+_SERVER_KEY = _Refusal(
+    Invalid,
+    "key-service-refused",
+    "The object store cannot use the key of AWS KMS that it encrypts the objects with.",
+    "Enable the key, or cancel its deletion, then run this again. What was encrypted with a deleted key is lost.",
+)
 _ACCOUNT = _Refusal(
     Invalid, "object-store-access-denied", "The account is suspended.", "Ask the owner of the account for the reason."
 )
@@ -112,6 +125,7 @@ _REFUSALS: Mapping[str, _Refusal] = {
     **dict.fromkeys(UNKNOWN_KEY, _KEY),
     "SignatureDoesNotMatch": _SIGNATURE,
     **dict.fromkeys(("AccessDenied", "403", "Forbidden"), _RIGHTS),
+    "InvalidObjectState": _ARCHIVED,
     **dict.fromkeys(("AccountProblem", "AllAccessDisabled"), _ACCOUNT),
     **dict.fromkeys(
         ("PermanentRedirect", "301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"), _REGION
@@ -121,7 +135,7 @@ _REFUSALS: Mapping[str, _Refusal] = {
         (
             *("SlowDown", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest"),
             *("NoSuchUpload", "Throttling", "ThrottlingException", "RequestThrottled", "XAmzContentSHA256Mismatch"),
-            "XAmzContentChecksumMismatch",
+            *("KMS.ThrottlingException", "XAmzContentChecksumMismatch"),
         ),
         _PASSING,
     ),
@@ -134,6 +148,7 @@ NOT_THERE = ("NoSuchKey", "NotFound")
 MISSING = 404
 """HTTP status of an answer about an object that does not exist, and of many others."""
 
+_OF_KMS = "KMS."  # begins the codes of a refusal by AWS KMS
 _NO_CODES = ("", "404")  # botocore's, for an answer without an error of S3
 _NO_SUPPORT = ("InvalidArgument", "InvalidRequest", "NotImplemented")
 _CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "SSOTokenLoadError", "ProfileNotFound")
@@ -220,6 +235,8 @@ def _refusal_of(code: str, status: int, message: str) -> _Refusal:
         return _NOT_OF_S3
     if status == _INSUFFICIENT_STORAGE:
         return _FULL
+    if code.startswith(_OF_KMS) and status < _SERVER_ERRORS:
+        return _SERVER_KEY
     if status in (401, 403):
         return _RIGHTS
     if (status >= _SERVER_ERRORS and status != _NOT_IMPLEMENTED) or status in (0, 408, 429, CONFLICT):

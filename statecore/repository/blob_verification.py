@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from statecore.errors import Corrupted, NotFound, Retryable
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.filesystem import file_sha256
 from statecore.objectstore.base import Blob, Blobs
 from statecore.objectstore.checksum import Checksum
@@ -115,26 +115,39 @@ def missing_files(
     return {one for missing in parallel_map(lost_in, order) for one in missing}
 
 
-def sizes(blobs: Blobs, names: Iterable[str], prefix: str, *, listed_from: int = _LISTED_FROM) -> dict[str, int]:
-    """Sizes of the blobs that exist."""
+def existing_blobs(
+    blobs: Blobs, names: Iterable[str], prefix: str, *, listed_from: int = _LISTED_FROM
+) -> dict[str, Blob]:
+    """The blobs that exist, by name."""
     wanted = set(names)
-    found: dict[str, int] = {}
+    found: dict[str, Blob] = {}
     if len(wanted) >= listed_from:
         for number, blob in enumerate(blobs.list(prefix)):
             if number >= _LISTED_AT_MOST * len(wanted):
                 break
             if blob.name in wanted:
-                found[blob.name] = blob.size
+                found[blob.name] = blob
 
-    def size_of(name: str) -> int | None:
+    def head(name: str) -> Blob | None:
         try:
-            return blobs.head(name).size
+            return blobs.head(name)
         except NotFound:
             return None
 
     unseen = sorted(wanted - found.keys())
-    asked = zip(unseen, parallel_map(size_of, unseen), strict=True)
-    return found | {name: size for name, size in asked if size is not None}
+    asked = zip(unseen, parallel_map(head, unseen), strict=True)
+    return found | {name: blob for name, blob in asked if blob is not None}
+
+
+def is_archive_refusing(blobs: Blobs, name: str) -> bool:
+    """Whether an archived blob cannot be read, because it was not restored."""
+    try:
+        blobs.get(name, 0, 1)
+    except Invalid as error:
+        if error.code != "blob-archived":
+            raise
+        return True
+    return False
 
 
 def parallel_map(function: Callable[[T], R], items: Sequence[T], at_once: int = 1 << 10) -> list[R]:

@@ -27,7 +27,7 @@ from statecore.cores import usable_cores
 from statecore.errors import Corrupted
 from statecore.filesystem import FileState, link_or_copy, make_directories, sync_file
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.blob_verification import sizes
+from statecore.repository.blob_verification import existing_blobs, parallel_map
 from statecore.repository.incoming_file import IncomingFile, file_errors
 from statecore.repository.manifest import Extent
 
@@ -106,18 +106,21 @@ def download(
 
 
 def check_present(app_repository: ApplicationRepository, files: Iterable[RemoteFile]) -> None:
-    """Raise the error that a download would if a blob is missing or too short; no file is read.
+    """Raise the error that a download would if a blob is missing, too short or archived; no file is read.
 
     The requests are a HEAD for each blob, or a listing if there are hundreds.
     """
     wanted = [one for one in files if one.extent.bytes]
+    blobs = app_repository.blobs
     with app_repository.named_in_errors():
-        found = sizes(app_repository.blobs, {one.extent.blob for one in wanted}, app_repository.names.root)
+        found = existing_blobs(blobs, {one.extent.blob for one in wanted}, app_repository.names.root)
+        archived = sorted(blob.name for blob in found.values() if blob.is_archived)
+        parallel_map(lambda name: blobs.get(name, 0, 1), archived)  # the object store refuses unless they are restored
     for one in wanted:
-        size = found.get(one.extent.blob)
-        if size is None:
+        blob = found.get(one.extent.blob)
+        if blob is None:
             app_repository.read(one.extent, one.what, **one.context)
-        elif size < one.extent.start + one.extent.bytes:
+        elif blob.size < one.extent.start + one.extent.bytes:
             raise _truncated(app_repository, one)
 
 

@@ -32,8 +32,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from statecore.errors import NotFound, Retryable
-from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
+from statecore.errors import Invalid, NotFound, Retryable
+from statecore.objectstore.base import RESTORE_ARCHIVED, Blob, Blobs, checked_name, checked_range
 from statecore.objectstore.checksum import Checksum
 from statecore.objectstore.content import bytes_of, size_of
 from statecore.objectstore.pointers import Pointers, PointerValue
@@ -59,6 +59,8 @@ class Storage:
         pointers: content by name.
         swapped: called with name and content when a pointer has another one.
         deleted: called with the name of a blob that was there.
+        archived: names of blobs that are said to be archived.
+        restored: those of them that can be read all the same.
     """
 
     clock: Callable[[], float] = lambda: 0.0
@@ -66,6 +68,8 @@ class Storage:
     pointers: dict[str, bytes] = field(default_factory=dict)
     swapped: Callable[[str, bytes], None] = lambda _, __: None
     deleted: Callable[[str], None] = lambda _: None
+    archived: set[str] = field(default_factory=set)
+    restored: set[str] = field(default_factory=set)
 
     def put(self, name: str, content: bytes) -> bool:
         """Put a blob, if there is none of that name."""
@@ -209,13 +213,16 @@ class SimulatedBlobs(Blobs):
         """See :meth:`Blobs.get`."""
         checked_range(start, end)
         fault = self._network.read("get", checked_name(name), GET_FAULTS)
+        storage = self._network.storage
+        if name in storage.archived - storage.restored:
+            raise Invalid(f"{name} is archived.", code="blob-archived", action=RESTORE_ARCHIVED, blob=name)
         return self._network.damaged(self._found(name)[0][start:end], fault)
 
     def head(self, name: str) -> Blob:
         """See :meth:`Blobs.head`."""
         self._network.read("head", checked_name(name), HEAD_FAULTS)
         content, modified = self._found(name)
-        return Blob(name, len(content), modified, Checksum.of(content))
+        return Blob(name, len(content), modified, Checksum.of(content), name in self._network.storage.archived)
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
         """See :meth:`Blobs.list`."""
@@ -225,7 +232,8 @@ class SimulatedBlobs(Blobs):
         if fault == "stale":
             named = named[: len(named) // 2]
         named += [(name, len(content), 0.0) for name, content in storage.pointers.items()]
-        yield from (Blob(*one) for one in sorted(named) if one[0].startswith(prefix))
+        found = (Blob(*one) for one in sorted(named) if one[0].startswith(prefix))
+        yield from (one._replace(is_archived=one.name in storage.archived) for one in found)
 
     def delete(self, name: str) -> None:
         """See :meth:`Blobs.delete`."""

@@ -11,12 +11,14 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from hashlib import sha256
 from queue import SimpleQueue
 
-from statecore.errors import NotFound, Retryable
+from statecore.errors import Invalid, NotFound, Retryable
 from statecore.objectstore.base import Blobs
 from statecore.repository.blob_verification import NamedFile
 from statecore.repository.download import PIECE_BYTES, PIECES_AT_ONCE, adjacent_groups
 
 _TOLD_SECONDS = 0.2  # How often progress is told
+# Codes of files that could not be read, by the code of the error
+_UNREADABLE = {"disk-failed": "blob-damaged", "blob-archived": "blob-archived"}
 
 
 def damaged_files(
@@ -75,10 +77,10 @@ def _damaged_in(
             content = memoryview(blobs.get(blob, at, high))
         except NotFound:
             return damaged | dict.fromkeys(left, "blob-missing")
-        except Retryable as error:
-            if error.code != "disk-failed":
+        except (Invalid, Retryable) as error:
+            if error.code not in _UNREADABLE:
                 raise
-            return damaged | dict.fromkeys(left, "blob-damaged")  # the disk of a directory cannot read it
+            return damaged | dict.fromkeys(left, _UNREADABLE[error.code])
         advance(len(content))
         is_short = len(content) < high - at
         while left:

@@ -24,7 +24,7 @@ from statecore.errors import Corrupted
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.blob_verification import sizes
+from statecore.repository.blob_verification import existing_blobs
 from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.head import Origin
 from statecore.repository.incoming_file import scratch_directory
@@ -135,9 +135,9 @@ class Repacker:
         self._progress.done()
         prefix = f"{app_repository.names.root}packs/"
         names = {extent.blob for extent in newest if extent.blob.startswith(prefix)} - pinned
-        found = sizes(app_repository.blobs, names, prefix)
+        found = existing_blobs(app_repository.blobs, names, prefix)
         used, needed = _bytes_in(names, live), _bytes_in(names, newest)
-        packs = {name: _Pack(size, used[name], needed[name]) for name, size in found.items()}
+        packs = {name: _Pack(blob.size, used[name], needed[name]) for name, blob in found.items()}
         unused = sum(one.unused for one in packs.values())
         limit = max(self._max_unused * sum(extent.bytes for extent in live), self._min_unused_bytes)
         chosen: dict[str, _Pack] = {}

@@ -12,13 +12,15 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError, worst_of
+from statecore.objectstore.base import RESTORE_ARCHIVED
 from statecore.progress import NullProgress, Progress, progress_of_each
 from statecore.repository.application_repository import ApplicationRepository, applications_in
-from statecore.repository.blob_verification import NamedFile, sizes
+from statecore.repository.blob_verification import NamedFile, existing_blobs, is_archive_refusing, parallel_map
 from statecore.repository.head import Head
 from statecore.repository.listing import ApplicationView, list_application
 from statecore.repository.maintenance.blob_reading import damaged_files
@@ -319,12 +321,17 @@ class Verifier:
 
     def _sizes(self, names: set[str]) -> None:
         self._progress.phase("sizes", len(names), "blobs")
-        found = sizes(self._app_repository.blobs, names, self._app_repository.names.root)
+        blobs = self._app_repository.blobs
+        found = existing_blobs(blobs, names, self._app_repository.names.root)
+        archived = sorted(blob.name for blob in found.values() if blob.is_archived)
+        refused = dict(zip(archived, parallel_map(partial(is_archive_refusing, blobs), archived), strict=True))
         for one in self._files:
-            size = found.get(one.extent.blob)
-            if size is None:
+            blob = found.get(one.extent.blob)
+            if blob is None:
                 self._damaged[one] = ("blob-missing", Level.FILES)
-            elif size < one.extent.start + one.extent.bytes:
+            elif refused.get(blob.name):
+                self._damaged[one] = ("blob-archived", Level.FILES)
+            elif blob.size < one.extent.start + one.extent.bytes:
                 self._damaged[one] = ("blob-truncated", Level.FILES)
         self._progress.advance(len(names))
         self._progress.done()
@@ -414,15 +421,21 @@ class Verifier:
         )
         return Corrupted(error.what, code=error.code, action=action, **error.context)
 
-    def _file_error(self, place: _Place, *, is_newest: bool) -> Corrupted:
+    def _file_error(self, place: _Place, *, is_newest: bool) -> Damage:
         segment = "" if place.segment is None else f", segment {place.segment},"
+        needed = f"The blob {place.blob}, which store {place.store} of task {place.task}{segment} needs,"
+        where = {"blob": place.blob, "task": place.task, "store": place.store, "segment": place.segment}
+        if place.code == "blob-archived":
+            return Invalid(
+                f"{needed} is archived and cannot be read.", code=place.code, action=RESTORE_ARCHIVED, **where
+            )
         stay = (
             "may stay damaged until the retention drops them, or until they are forgotten: "
             f"{self._app_repository.forget_command}."
         )
         wrong = {"blob-missing": "is missing", "blob-truncated": "is too short"}.get(place.code, "is damaged")
         return Corrupted(
-            f"The blob {place.blob}, which store {place.store} of task {place.task}{segment} needs, {wrong}.",
+            f"{needed} {wrong}.",
             code=place.code,
             action=self._app_repository.fallback_advice
             if self._app_repository.repository.is_replica
@@ -434,10 +447,7 @@ class Verifier:
             if is_newest
             else f"The newest snapshot does not need it, so instances can start. The older ones {stay} Check the "
             "object store.",
-            blob=place.blob,
-            task=place.task,
-            store=place.store,
-            segment=place.segment,
+            **where,
         )
 
     def _write_record(self, report: VerificationReport, head: Head) -> None:

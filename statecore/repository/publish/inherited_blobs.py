@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
-from statecore.repository.blob_verification import parallel_map, sizes
+from statecore.repository.blob_verification import existing_blobs, parallel_map
 from statecore.repository.manifest import StoreSnapshot, TaskManifestReference
 
 _MANY = 20
@@ -65,13 +65,13 @@ def _damage(
         inherited |= whole
         damage |= wrong
     named = {extent.blob for found in inherited.values() for store in found for _, extent in store.extents}
-    there = sizes(app_repository.blobs, named, app_repository.names.root)
+    there = existing_blobs(app_repository.blobs, named, app_repository.names.root)
     for task, found in inherited.items():
         for store in found:
             for _, extent in store.extents:
-                size = there.get(extent.blob)
-                if size is None or size < extent.start + extent.bytes:
-                    why = "is missing" if size is None else f"has {size} bytes and should have more"
+                blob = there.get(extent.blob)
+                if blob is None or blob.size < extent.start + extent.bytes:
+                    why = "is missing" if blob is None else f"has {blob.size} bytes and should have more"
                     damage.setdefault(task, f"the blob {extent.blob} of store {store.store} of task {task} {why}.")
     return damage
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import FlexibleChecksumError, HTTPClientError
+from botocore.exceptions import ClientError, FlexibleChecksumError, HTTPClientError
 from botocore.httpchecksum import StreamingChecksumBody
 
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.objectstore.checksum import Checksum
 from statecore.objectstore.s3 import S3Blobs, S3Pointers
+from statecore.objectstore.s3_errors import s3_error
 from statecore.objectstore.s3_location import S3Location, make_client
 from statecore.objectstore.s3_requests import TRIES
 from tests.harness import faulty_http, s3_server
@@ -365,6 +366,8 @@ REFUSALS = [
     (400, "AuthorizationHeaderMalformed", Invalid, "object-store-settings-invalid"),
     (403, "SecondLevelDomainForbidden", Invalid, "object-store-settings-invalid"),
     (404, "NoSuchBucket", Invalid, "bucket-unknown"),
+    (403, "InvalidObjectState", Invalid, "blob-archived"),
+    (400, "KMS.DisabledException", Invalid, "key-service-refused"),
 ]
 
 
@@ -384,6 +387,58 @@ def test_every_refusal_has_its_own_advice(proxy: FaultyProxy) -> None:
             blobs_at(proxy.endpoint).put_if_absent("name", b"")
         actions.add(caught.value.action)
     assert len(actions) == len(REFUSALS)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "kind", "code"),
+    [
+        (400, "KMS.NotFoundException", Invalid, "key-service-refused"),
+        (400, "KMS.KMSInvalidStateException", Invalid, "key-service-refused"),
+        (400, "KMS.ThrottlingException", Retryable, "object-store-unavailable"),
+        (500, "KMS.KMSInternalException", Retryable, "object-store-unavailable"),
+    ],
+)
+def test_what_kms_refuses_to_the_object_store_is_about_its_key(
+    status: int, answer: str, kind: type[StatecoreError], code: str
+) -> None:
+    error = ClientError(
+        {"Error": {"Code": answer, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject"
+    )
+    found = s3_error(S3Location("bucket"), "read", "name", error)
+    assert (found.kind(), found.code, found.context["answer"]) == (kind, code, answer)
+
+
+class Archived:
+    """A client of an object store that says where an object is kept."""
+
+    def __init__(self, **where: str) -> None:
+        self._found = {"LastModified": datetime.now(UTC), **where}
+
+    def head_object(self, **_: Any) -> dict[str, Any]:
+        return {"ContentLength": 4, **self._found}
+
+    def get_paginator(self, _: str) -> Archived:
+        return self
+
+    def paginate(self, **_: Any) -> Iterator[dict[str, Any]]:
+        yield {"KeyCount": 1, "Contents": [{"Key": "name", "Size": 4, **self._found}]}
+
+
+@pytest.mark.parametrize(
+    ("where", "is_archived"),
+    [
+        ({}, False),
+        ({"StorageClass": "STANDARD"}, False),
+        ({"StorageClass": "GLACIER_IR"}, False),
+        ({"StorageClass": "INTELLIGENT_TIERING"}, False),
+        ({"StorageClass": "INTELLIGENT_TIERING", "ArchiveStatus": "ARCHIVE_ACCESS"}, True),
+        ({"StorageClass": "GLACIER"}, True),
+        ({"StorageClass": "DEEP_ARCHIVE"}, True),
+    ],
+)
+def test_an_archived_object_is_told(where: dict[str, str], is_archived: bool) -> None:
+    blobs = S3Blobs(S3Location("bucket"), Archived(**where))
+    assert [blobs.head("name").is_archived, *(one.is_archived for one in blobs.list())] == [is_archived] * 2
 
 
 @pytest.mark.parametrize("answer", ["InvalidArgument", "NotImplemented"])

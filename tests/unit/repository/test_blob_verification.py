@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.objectstore.base import Blob, Blobs
 from statecore.objectstore.directory import DirectoryBlobs
-from statecore.repository.blob_verification import NamedFile, is_intact, missing_files, sizes
+from statecore.repository.blob_verification import NamedFile, existing_blobs, is_intact, missing_files
 from statecore.repository.layout import Layout
 from statecore.repository.publish.upload import LocalFile, put_files, put_verified
 from tests.harness.raising import raises
@@ -161,16 +162,21 @@ def test_a_blob_that_may_not_be_read_is_no_damage(
         missing_files(directory, [one])
 
 
+def sizes(blobs: Blobs, names: Sequence[str], listed_from: int) -> dict[str, int]:
+    found = existing_blobs(blobs, names, "apps/orders/", listed_from=listed_from)
+    return {name: blob.size for name, blob in found.items()}
+
+
 def test_sizes_of_few_are_asked_for_and_those_of_many_listed(storage: Storage) -> None:
     blobs = Counting(storage)
     names = [f"apps/orders/files/{number}" for number in range(8)]
     for at, name in enumerate(names[:6]):
         storage.put(name, bytes(at))
     there = {name: at for at, name in enumerate(names[:6])}
-    assert sizes(blobs, names[:4], "apps/orders/", listed_from=5) == dict(list(there.items())[:4])
+    assert sizes(blobs, names[:4], listed_from=5) == dict(list(there.items())[:4])
     assert blobs.asked == {"head": 4}
     blobs.asked.clear()
-    assert sizes(blobs, names, "apps/orders/", listed_from=5) == there
+    assert sizes(blobs, names, listed_from=5) == there
     assert blobs.asked == {"list": 1, "head": 2}, "what is not listed is asked for once more"
 
 
@@ -179,7 +185,7 @@ def test_a_listing_that_is_too_long_is_given_up(storage: Storage) -> None:
     for number in range(200):
         storage.put(f"apps/orders/files/{number:03}", b"1")
     names = ["apps/orders/files/000", "apps/orders/files/199"]
-    assert sizes(blobs, names, "apps/orders/", listed_from=2) == dict.fromkeys(names, 1)
+    assert sizes(blobs, names, listed_from=2) == dict.fromkeys(names, 1)
     assert blobs.asked == {"list": 1, "head": 1}
 
 

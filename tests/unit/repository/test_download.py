@@ -20,7 +20,7 @@ import pytest
 from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.filesystem import file_sha256
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import PIECES_AT_ONCE, DownloadResult, RemoteFile
+from statecore.repository.download import PIECES_AT_ONCE, DownloadResult, RemoteFile, check_present
 from statecore.repository.download import download as download_files
 from statecore.repository.publish.upload import LocalFile, put_files
 from statecore.repository.repository import create_repository
@@ -266,6 +266,17 @@ def test_an_extent_that_is_another_files_is_found(
     for extent in (other.extent, replace(one.extent, start=one.extent.start + 1), replace(one.extent, bytes=998)):
         with raises(Corrupted, "blob-damaged", blob=extent.blob, start=extent.start, bytes=extent.bytes):
             download(app_repository, [replace(one, extent=extent)], tmp_path / "d")
+
+
+def test_a_plan_finds_archived_files_that_are_not_restored(
+    app_repository: ApplicationRepository, storage: Storage, wanted: list[RemoteFile]
+) -> None:
+    blob = wanted[2].extent.blob
+    storage.archived.add(blob)
+    with raises(Invalid, "blob-archived", blob=blob):
+        check_present(app_repository, wanted)
+    storage.restored.add(blob)
+    check_present(app_repository, wanted)
 
 
 def test_an_unreachable_store_is_not_reported_damaged(

@@ -57,6 +57,9 @@ def test_short_and_missing_blobs_damage_only_their_files(blobs: SimulatedBlobs, 
     assert {one for one in found if one.extent.bytes} == set(files[4:]) - {files[6]}
     assert {one.extent.blob for one in found} == {"a"}
     assert set(found.values()) == {"blob-truncated"}
+    storage.archived.add("a")
+    assert damaged_files(blobs, files + others, piece_bytes=piece) == dict.fromkeys(files, "blob-archived")
+    storage.archived.clear()
     del storage.blobs["a"]
     assert damaged_files(blobs, files + others, piece_bytes=piece) == dict.fromkeys(files, "blob-missing")
 

@@ -23,6 +23,7 @@ from statecore.repository.maintenance.verify import ALL, Subset, VerificationRep
 from statecore.repository.manifest import BaseFile, Extent, StoredDatabase, StoredRun
 from statecore.repository.publish.upload import LocalFile, put_files
 from tests.harness.raising import raises
+from tests.harness.simulated_store import Storage
 from tests.unit.repository.encrypted import rewrite_sealed
 from tests.unit.repository.published import STORE, Publishing, flip
 from tests.unit.repository.snapshots import Snapshots
@@ -195,6 +196,26 @@ def test_damage_of_one_blob_is_said_once(orders: Snapshots) -> None:
     with raises(Corrupted, "blob-missing", damaged=2) as found:
         report.check()
     assert str(found.value).count(pack) == 1
+
+
+@pytest.mark.parametrize("level", [Level.FILES, Level.BYTES])
+def test_archived_files_are_no_damage_and_are_reported_until_they_are_restored(
+    orders: Snapshots, storage: Storage, level: Level
+) -> None:
+    orders.publish("first", {"0_0": {"left": 50, "right": 50}})
+    (pack,) = [name for name in storage.blobs if "/packs/" in name]
+    verifier = Verifier(orders.app_repository, level)
+    storage.archived.add(pack)
+    report = verifier.run(list_application(orders.app_repository))
+    assert {(one.error.kind(), one.error.code, one.level, one.blob) for one in report.damaged} == {
+        (Invalid, "blob-archived", Level.FILES, pack)
+    }
+    assert (report.exit_code, report.intact, report.known[Level.FILES][1]) == (13, None, 2)
+    with raises(Invalid, "blob-archived", blob=pack):
+        report.check()
+    storage.restored.add(pack)
+    report = Verifier(orders.app_repository, level).run(list_application(orders.app_repository))
+    assert (report.exit_code, report.intact, report.known[Level.FILES][1]) == (0, report.newest, 0)
 
 
 def test_the_cure_that_is_named_for_files_of_older_snapshots_cures_them(world: World) -> None:
