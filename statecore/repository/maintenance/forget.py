@@ -10,7 +10,7 @@ from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
 from statecore.repository.listing import entry_of
-from statecore.repository.maintenance.retention_record import read_retention, record_head
+from statecore.repository.maintenance.retention_record import after_head, read_retention, record_head, record_kept
 from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import KeptSnapshot, entries_with_reasons, newest_put_at
@@ -67,10 +67,13 @@ def forget(
             return head
         check_descriptor_unchanged(app_repository.repository)
         kept = tuple(one.entry for one in plan.snapshots if one.reasons)
-        return replace(head, generation=head.generation + 1, snapshots=kept, keep=plan.keep)
+        wanted = replace(head, generation=head.generation + 1, snapshots=kept, keep=plan.keep)
+        record_kept(app_repository, wanted)
+        return wanted
 
     app_repository.change_head(change)
-    record_head(app_repository)
+    with after_head(app_repository):
+        record_head(app_repository)
     return plan
 
 

@@ -62,7 +62,12 @@ from statecore.repository.maintenance.rebuilt_head import (
     with_pinned,
     with_pins_of_branches,
 )
-from statecore.repository.maintenance.retention_record import RetentionRecord, read_retention, record_named_pins
+from statecore.repository.maintenance.retention_record import (
+    RetentionRecord,
+    after_head,
+    read_retention,
+    record_named_pins,
+)
 from statecore.repository.maintenance.reverted_head import why_reverted
 from statecore.repository.manifest import Manifest
 from statecore.repository.needs import NO_NEEDS, Needs
@@ -158,7 +163,8 @@ def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) ->
         found = app_repository.pointers.read(app_repository.names.head)
         if found is None or found.content != plan.document:
             raise _changed(app_repository)
-    record_named_pins(app_repository, plan.head)
+    with after_head(app_repository, "remove the pins that repo verify reports as lost (statecore repo unpin ID)"):
+        record_named_pins(app_repository, plan.head)
 
 
 def _changed(app_repository: ApplicationRepository) -> Fenced:

@@ -2,17 +2,21 @@
 
 It has every pin of the head: one is recorded before the head has it, and removed after the head has lost it. So it may
 have one more, of a process that was killed in between, or of a head that was set back. Collections keep what such a
-snapshot needs, and verifications name it (:mod:`statecore.repository.maintenance.reverted_head`). Repairs of the head
-read the record. A replica has none: a promotion writes it. A damaged one is written again by the next collection.
+snapshot needs, and verifications name it (:mod:`statecore.repository.maintenance.reverted_head`). A retention is
+recorded before the head has it, too, so that a refusal comes before snapshots are forgotten; a process that is killed
+in between leaves the one that was wanted. Repairs of the head read the record. A replica has none: a promotion writes
+it. A damaged one is written again by the next collection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from statecore.documents import DocumentType
+from statecore.errors import StatecoreError
 from statecore.objectstore.pointers import SWAP_TRIES
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import OTHER_HEAD_RELEASE, Head, Retention, SnapshotEntry
@@ -80,6 +84,25 @@ def record_head(app_repository: ApplicationRepository) -> None:
 def record_pinned(app_repository: ApplicationRepository, head: Head, wanted: SnapshotEntry) -> None:
     """Add a pin that the head is about to have to the record, and what the head has."""
     _pointer(app_repository).change(lambda record: _with_head(record, head, {wanted.snapshot: wanted.note}))
+
+
+def record_kept(app_repository: ApplicationRepository, head: Head) -> None:
+    """Write the retention of a head that is about to be swapped in; pins stay, which others may remove meanwhile."""
+    _pointer(app_repository).change(lambda record: replace(record, keep=head.keep, needs=head.needs))
+
+
+@contextmanager
+def after_head(app_repository: ApplicationRepository, then: str = "run this again") -> Iterator[None]:
+    """Errors of the record say that the head has changed before."""
+    try:
+        yield
+    except StatecoreError as error:
+        raise error.restated(
+            f"The head of {app_repository.application_id} was changed, and its retention record does not have the "
+            f"change yet: {error.what}",
+            action=f"{error.action} Then {then}.",
+            head_changed=True,
+        ) from error
 
 
 def record_named_pins(app_repository: ApplicationRepository, head: Head) -> None:

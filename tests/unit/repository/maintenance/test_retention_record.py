@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from statecore.documents import encode_json, parse_json
@@ -160,7 +163,56 @@ def test_whoever_writes_a_record_anew_writes_all_that_the_head_has(
     assert rebuilt(app_repository, storage) == ({two[0]: "audit", two[1]: ""}, keep)
 
 
-def test_a_forget_that_was_killed_before_the_record_is_recorded_by_the_next_collection(
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_forget_whose_record_is_refused_changes_nothing(
+    app_repository: ApplicationRepository,
+    two: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_recorded: bool,
+) -> None:
+    if is_recorded:
+        retention_record.record_head(app_repository)
+    before, swap = app_repository.head(), app_repository.pointers.swap
+
+    def refused(name: str, *rest: Any) -> str | None:
+        if name == app_repository.names.retention:
+            raise Invalid("No.", code="object-store-access-denied", action="Grant it.")
+        return swap(name, *rest)
+
+    monkeypatch.setattr(app_repository.pointers, "swap", refused)
+    with raises(Invalid, "object-store-access-denied"):
+        forget(app_repository, Retention(last=1, hourly=0, daily=0, weekly=0))
+    assert app_repository.head() == before
+
+
+@pytest.mark.parametrize("change", [unpin, forget])
+def test_an_error_of_the_record_after_the_swap_says_that_the_head_has_changed(
+    app_repository: ApplicationRepository,
+    storage: Storage,
+    network: Network,
+    two: tuple[str, str],
+    change: Callable[..., Any],
+) -> None:
+    keep = Retention(last=1, hourly=0, daily=0, weekly=0)
+    arguments = (two[0],) if change is unpin else (keep,)
+    pin(app_repository, two[0])
+
+    def fail_after_the_head(name: str, _: bytes) -> None:
+        if name == app_repository.names.head:
+            network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
+
+    storage.swapped = fail_after_the_head
+    with raises(Retryable, "object-store-unreachable", head_changed=True):
+        change(app_repository, *arguments)
+    storage.swapped = lambda name, content: None
+    network.fault = lambda request, possible: ""  # type: ignore[method-assign]
+    change(app_repository, *arguments)
+    record, head = read_retention(app_repository), app_repository.head()
+    assert (record.keep, record.notes) == (head.keep, head.pins), "the same again completes the record"
+
+
+def test_a_forget_that_was_killed_before_the_head_is_undone_in_the_record_by_the_next_collection(
     app_repository: ApplicationRepository, network: Network, two: tuple[str, str]
 ) -> None:
     keep, swaps = Retention(last=7, monthly=24), iter(range(100))
@@ -169,9 +221,9 @@ def test_a_forget_that_was_killed_before_the_record_is_recorded_by_the_next_coll
     with pytest.raises(Retryable):
         forget(app_repository, keep)
     network.fault = lambda request, possible: ""  # type: ignore[method-assign]
-    assert read_retention(app_repository).keep == Retention()
+    assert read_retention(app_repository).keep == keep
     Collector(app_repository, min_age_ms=0).run()
-    assert read_retention(app_repository).keep == app_repository.head().keep == keep
+    assert read_retention(app_repository).keep == app_repository.head().keep == Retention()
 
 
 def test_of_two_forgets_at_once_the_record_has_what_the_head_has(
