@@ -34,7 +34,10 @@ from statecore.errors import Invalid
 from statecore.objectstore.checksum import Checksum
 from statecore.objectstore.content import Content
 
-_PART = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._=@+-]{1,249}")
+LONGEST_PART = 249
+"""Characters of the longest part of a name."""
+
+_PART = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._=@+-]{{1,{LONGEST_PART}}}")
 
 
 class Blob(NamedTuple):

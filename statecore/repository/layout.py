@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from statecore.errors import Invalid
-from statecore.objectstore.base import Blob, Blobs, is_name
+from statecore.objectstore.base import LONGEST_PART, Blob, Blobs, is_name
 
 APPLICATIONS = "apps"
 
@@ -45,7 +45,7 @@ def _itself(sha256: str) -> str:
 
 
 def is_application_id(text: str) -> bool:
-    return bool(text) and text not in (".", "..") and _LEGAL.issuperset(text)
+    return is_name(text) and _LEGAL.issuperset(text)
 
 
 class Layout:
@@ -62,7 +62,8 @@ class Layout:
             raise Invalid(
                 f"{application_id!a} is not a valid application id.",
                 code="application-id-invalid",
-                action="Give Kafka Streams' application.id: letters, digits, dots, dashes and underscores.",
+                action="Give Kafka Streams' application.id: letters, digits, dots, dashes and underscores, at most "
+                f"{LONGEST_PART}.",
                 application_id=application_id,
             )
         self.application_id, self.collection = application_id, collection

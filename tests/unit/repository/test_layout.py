@@ -65,7 +65,7 @@ def test_no_name_is_the_directory_of_another() -> None:
     assert not [(one, other) for one in mine for other in mine if other.startswith(f"{one}/")]
 
 
-@pytest.mark.parametrize("given", ["", ".", "..", "a/b", "a b", "ä", "a\n", "a:b", "a*"])
+@pytest.mark.parametrize("given", ["", ".", "..", "a/b", "a b", "ä", "a\n", "a:b", "a*", "a" * 250])
 def test_what_is_no_application_id_is_refused(given: str) -> None:
     with raises(Invalid, "application-id-invalid") as caught:
         Layout(given)
