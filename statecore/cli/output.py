@@ -26,6 +26,8 @@ _FOLDED, _BETWEEN = 12, 3
 RESTORED_BY_STREAMS = "restored by Kafka Streams"
 LOG_WIDTH = 200
 """Table width for files and pipes, which have no width."""
+MOST_ROWS = 1_000
+"""Rows of a table; more are printed as lines, because laying out a table takes a millisecond a row."""
 
 
 class _Report(Protocol):
@@ -124,8 +126,9 @@ class Output:
 
     def result(self, report: ReportT, show: Callable[[ReportT], None]) -> None:
         """Print the report of a job, as JSON or by ``show``."""
-        self.document(report.to_json())
-        if not self.json:
+        if self.json:
+            self.document(report.to_json())
+        else:
             show(report)
 
     def document(self, document: Any) -> None:
@@ -189,7 +192,7 @@ def print_table(
         if name in columns and width() > console.width:
             shown.remove(columns.index(name))
             hidden.append(name)
-    if width() > console.width:
+    if width() > console.width or len(rows) > MOST_ROWS:
         if title:
             print_line(console, title, indent=indent)
         for row in rows:

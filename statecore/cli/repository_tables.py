@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from statecore.cli.output import print_line, result_console, time_ago
+from statecore.cli.output import MOST_ROWS, print_line, result_console, time_ago
 from statecore.errors import Corrupted, StatecoreError, worst_of
 from statecore.words import format_bytes, known_number, number_of
 
@@ -326,7 +326,7 @@ def _pin(entry: SnapshotEntry) -> str:
 def _table(
     console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str], ids: str = ""
 ) -> None:
-    """Print rows as a table with numbers aligned right, or as blocks if a table does not fit, even with shorter ids."""
+    """Print rows as a table with numbers aligned right, or as blocks if it is long or does not fit."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -337,7 +337,7 @@ def _table(
         at = header.index(ids)
         rows = [(*row[:at], _shortened(row[at], room), *row[at + 1 :]) for row in rows]
         excess = 0
-    if excess > 0:
+    if excess > 0 or len(rows) > MOST_ROWS:
         for first, *rest in rows:
             console.print(Text(first))
             cells = [f"{name} {cell}" for name, cell in zip(header[1:], rest, strict=True) if cell]

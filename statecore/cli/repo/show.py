@@ -41,6 +41,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.progress.done()
     troubles = [view.damage, *(task.damage for task in view.tasks)]
     code = exit_code(error for error in troubles if error is not None)
+    if not output.json:
+        show_snapshot(view, result_console(), verified)
+        return code
     output.document(
         {
             "version": DOCUMENT_VERSION,
@@ -50,6 +53,4 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "exit_code": code,
         }
     )
-    if not output.json:
-        show_snapshot(view, result_console(), verified)
     return code

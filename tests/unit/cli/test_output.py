@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from statecore.cli.output import Output, print_line, print_table, result_console
+from statecore.cli.output import MOST_ROWS, Output, print_line, print_table, result_console
 
 LONG = "a sentence of many words " * 20 + "that ends here"
 
@@ -51,3 +51,11 @@ def test_what_is_placed_is_not_to_be_resumed() -> None:
     assert "--request-id one" in output.how_to_resume()
     output.progress.done()
     assert "--request-id" not in output.how_to_resume()
+
+
+def test_a_very_long_table_is_printed_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [(f"0_{number}", "store") for number in range(MOST_ROWS + 1)]
+    print_table(result_console(), "", ("task", "store"), rows, left=("task", "store"))
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        f"task {task}, store {store}" for task, store in rows
+    ]
