@@ -149,7 +149,8 @@ def files_elsewhere(database: Path) -> str:
     """Why the SST files of a database must be in other directories, or were all deleted; empty if nothing suggests it.
 
     RocksDB does not write ``db_paths`` and ``cf_paths`` to its OPTIONS file. The only sign is a database that names
-    files of which none exists, so this is a suspicion, and callers must change nothing.
+    files of which none exists, so this is a suspicion, and callers must change nothing. SST files that it does not name
+    refute it: the application writes them there, and its MANIFEST is of another moment.
     """
     try:
         manifest = read_manifest(current_manifest(database)[1])
@@ -157,6 +158,8 @@ def files_elsewhere(database: Path) -> str:
     except FilesElsewhere as error:
         return str(error)
     except (OSError, ValueError):
+        return ""
+    if present - set(manifest.names):
         return ""
     absent = [file for file in manifest.files.values() if file.name not in present]
     of_rows = [file for file in manifest.files.values() if file.family != OFFSETS_COLUMN_FAMILY]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.doctor.diagnosis import diagnose_directory
-from statecore.doctor.finding_catalog import CATALOG, Severity
+from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.directory import current_manifest
@@ -64,6 +64,20 @@ def test_where_one_is_there_the_others_were_lost(database: Path, families: tuple
     assert files_elsewhere(database) == ""
     (found,) = diagnose_directory(StateDirectory(database.parents[3], "app")).findings
     assert found.code == "file-missing"
+
+
+@pytest.mark.parametrize("moved", [("default", "data", "offsets"), ("default", "data"), ("default",)])
+def test_where_files_of_another_moment_are_there_those_it_names_were_lost(
+    database: Path, moved: tuple[str, ...]
+) -> None:
+    """A copy of a running application: its MANIFEST is older than a compaction, and its SST files are newer."""
+    families = {file.name: file.family for file in named(database).values()}
+    for number, name in enumerate(sorted(families)):
+        if families[name] in moved:
+            (database / name).rename(database / f"{900 + number:06d}.sst")
+    assert files_elsewhere(database) == ""
+    (found,) = diagnose_directory(StateDirectory(database.parents[3], "app")).findings
+    assert (found.code, found.severity, found.repair) == ("file-missing", Severity.ERROR, Repair.REBUILD)
 
 
 def test_what_is_no_database_says_nothing(tmp_path: Path) -> None:
