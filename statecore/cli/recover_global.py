@@ -43,10 +43,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: RepairReport) -> None:
     """Print what the next start does with each global store without a recovery, then what is rebuilt."""
-    from statecore.jobs.repair.report import RepairOutcome
-
     console = result_console()
-    before = " before the recovery" if report.outcome is RepairOutcome.REPAIRED else ""
+    before = " before the recovery" if report.outcome.is_applied else ""
     for one in report.next_starts:
         print_line(console, f"global store {one.store}{before}: {one.start}", indent=0)
         for why in one.why:

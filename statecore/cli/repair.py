@@ -50,7 +50,7 @@ def show(report: RepairReport) -> None:
     from statecore.jobs.repair.report import RepairOutcome
 
     console = result_console()
-    done = report.outcome is RepairOutcome.REPAIRED
+    done = report.outcome.is_applied
     console.print(f"{report.application_id} in {report.state_dir}", style="bold", markup=False)
     notes = sum(one["severity"] == "note" for one in report.found)
     among = f", including {number_of(notes, 'note')}" if notes else ""
@@ -86,6 +86,8 @@ def show(report: RepairReport) -> None:
     result = {
         RepairOutcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Apply it with --apply{approval}",
         RepairOutcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
+        RepairOutcome.PARTLY_REPAIRED: f"repaired in part in {report.seconds:.1f} s: with a finding that is left "
+        f"the application may not start, or answers wrongly; see what to do above{kept}",
         RepairOutcome.UNCHANGED: "nothing was changed: this repairs none of the findings that are left; see what to "
         "do above"
         if report.remaining

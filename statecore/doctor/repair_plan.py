@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView
+from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.task_id import TaskId
@@ -78,11 +79,13 @@ class RepairPlan:
     Attributes:
         rebuilds: restores that run after them.
         unrepaired: findings worse than a note without a repair.
+        refused: why no store of some tasks is rebuilt, each with its task.
     """
 
     actions: Mapping[str, tuple[RepairAction, ...]]
     rebuilds: tuple[Rebuild, ...]
     unrepaired: tuple[Finding, ...]
+    refused: tuple[Reason, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -96,14 +99,20 @@ def plan_repairs(
     *,
     spec: ApplicationSpec | None = None,
     rebuilds: bool = True,
+    refused: Sequence[Reason] = (),
 ) -> RepairPlan:
-    """Plan the repairs for the findings of one application; with a spec only stores that it declares are rebuilt."""
+    """Plan the repairs for the findings of one application; with a spec only stores that it declares are rebuilt.
+
+    Args:
+        refused: why no store of a task can be rebuilt, each with its task.
+    """
     views = {(view.task, view.store): view for view in stores}
     given = list(findings)
     # A restore refuses a partition that the topic does not have, when others are rebuilt already; and a task within a
     # task is moved to its place first.
     by_hand = {one.task for one in given if one.code == "partition-unknown" and one.task != GLOBAL}
     by_hand |= {one.task for one in given if one.code == "task-misplaced"}
+    by_hand |= {str(one.context["task"]) for one in refused}
 
     def can_rebuild(task: str, store: str) -> bool:
         return rebuilds and task not in by_hand and (spec is None or is_rebuildable(spec, task, store))
@@ -129,7 +138,7 @@ def plan_repairs(
     for (task, store, repair), grouped in sorted(in_copy.items(), key=lambda item: _ORDER.index(item[0][2])):
         by_task.setdefault(task, []).append(_repair_action(task, store, repair, grouped, views.get((task, store))))
     in_order = {task: tuple(actions) for task, actions in sorted(by_task.items())}
-    return RepairPlan(in_order, _rebuilds(codes), tuple(left))
+    return RepairPlan(in_order, _rebuilds(codes), tuple(left), tuple(refused))
 
 
 def is_rebuildable(spec: ApplicationSpec, task: str, store: str) -> bool:

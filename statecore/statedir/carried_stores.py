@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from statecore.errors import StatecoreError
+from statecore.errors import Invalid, StatecoreError, is_not_readable_here
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
@@ -125,15 +125,22 @@ class CarriedStores:
 
     def _states(self, store: StoreDirectory, *, logged: bool = True) -> list[DatabaseState] | None:
         """The state of every database, or ``None`` if one of them cannot be opened."""
-        found = read_store(store, manifests=True)
-        if found.damage is None:
+        damage: StatecoreError | None
+        try:
+            found = read_store(store, manifests=True)
+            damage = found.damage
+        except Invalid as error:
+            if not is_not_readable_here(error):
+                raise
+            damage = error
+        if damage is None:
             return [database.state for database in found.databases]
-        what = found.damage.what
-        advice = found.damage.action
+        what = damage.what
+        advice = damage.action
         if not logged:
             advice = f"It has no changelog: put a copy of {store.path} back, or move that directory away."
         self.refuse(
-            found.damage.code,
+            damage.code,
             f"keeps the store {store.store}, but {what[:1].lower()}{what[1:]} {advice}",
             store=store.store,
         )

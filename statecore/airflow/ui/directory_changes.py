@@ -92,7 +92,7 @@ def _done(report: MigrateReport | RepairReport) -> tuple[str, bool]:
         if report.outcome is MigrationOutcome.REFUSED:
             return shortened_list(report.refused), True
         return f"{number_of(report.changed, 'task')} to Kafka Streams {report.to}", False
-    if report.outcome is RepairOutcome.NOT_REPAIRED:
+    if report.outcome in (RepairOutcome.NOT_REPAIRED, RepairOutcome.PARTLY_REPAIRED):
         return shortened_list([str(one["what"]) for one in report.remaining]), True
     stores = [store for one in report.rebuilt for store in one.stores]
     return f"rebuilt {shortened_list(stores)}" if stores else f"{number_of(len(report.repaired), 'task')}", False

@@ -11,7 +11,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart, StartOutcome, next_starts
 from statecore.doctor.repair_plan import RepairPlan, plan_repairs
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, Reason
 from statecore.formats.releases import CURRENT, GLOBAL, PLAIN_PARENT
 from statecore.jobs.context import JobContext
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
@@ -63,10 +63,11 @@ class GlobalStorePlanner(RepairPlanner):
                         path=str(path),
                     )
 
-    def plan_repairs(self, found: Diagnosis) -> RepairPlan:
+    def repairs_of(self, found: Diagnosis, refused: Sequence[Reason] = ()) -> RepairPlan:
         """Repairs of the selected global stores."""
         selected = {"", *(one.name for one in self._stores)}
-        return plan_repairs([one for one in found.findings if one.store in selected], found.stores)
+        selected_findings = [one for one in found.findings if one.store in selected]
+        return plan_repairs(selected_findings, found.stores, refused=refused)
 
     def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:
         """What the next start would do with each selected store."""

@@ -18,11 +18,11 @@ from statecore.doctor.repair_plan import (
     restore_remedy,
     without_older,
 )
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Reason
 from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
 from statecore.jobs.repair.plan import PlannedRepair, permission_denied
-from statecore.jobs.repair.rebuild_plan import doubts_about, logs_of, repository_for
+from statecore.jobs.repair.rebuild_plan import doubts_about, logs_of, refused_rebuilds, repository_for
 from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 from statecore.jobs.repair.request import RepairRequest
 from statecore.statedir.file_trees import fingerprint
@@ -60,8 +60,15 @@ class RepairPlanner:
         return diagnosis(request, self.directory, declared, brokers, progress, is_locked=request.apply)
 
     def plan_repairs(self, found: Diagnosis) -> RepairPlan:
+        """Plan its repairs, without rebuilds that the placement would refuse."""
+        plan, declared = self.repairs_of(found), self.context.declared
+        refused = () if declared is None else refused_rebuilds(self.directory, declared, plan, found.stores)
+        return self.repairs_of(found, refused) if refused else plan
+
+    def repairs_of(self, found: Diagnosis, refused: Sequence[Reason] = ()) -> RepairPlan:
+        """The repairs of some findings; a subclass may select them."""
         declared = self.context.declared
-        return plan_repairs(found.findings, found.stores, spec=declared, rebuilds=declared is not None)
+        return plan_repairs(found.findings, found.stores, spec=declared, rebuilds=declared is not None, refused=refused)
 
     def check(self, found: Diagnosis, repairs: RepairPlan) -> None:
         """Refuse what must not be done before a plan is shown; a subclass hook."""

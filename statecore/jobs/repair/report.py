@@ -26,9 +26,16 @@ class RepairOutcome(StrEnum):
 
     PLANNED = "planned"
     REPAIRED = "repaired"
+    PARTLY_REPAIRED = "repaired in part"
+    """A finding is left with which the application does not start, or answers wrongly."""
     UNCHANGED = "nothing to do"
     NOT_REPAIRED = "not repaired"
     """Global stores only: the next start would fail or answer wrongly, and there is no repair for it."""
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether the directory was changed."""
+        return self in (RepairOutcome.REPAIRED, RepairOutcome.PARTLY_REPAIRED)
 
 
 @dataclass(frozen=True)

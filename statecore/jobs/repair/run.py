@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.errors import Invalid
+from statecore.errors import NOT_READABLE_HERE, Invalid
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
@@ -62,6 +63,11 @@ class _Repaired:
     refused: tuple[str, ...] = ()
     remaining: tuple[Finding, ...] = ()
     is_complete: bool = True
+
+
+def _may_stop(finding: Finding) -> bool:
+    """Whether the application may not start with a finding, or answers wrongly."""
+    return finding.severity.rank >= Severity.ERROR.rank or finding.code == NOT_READABLE_HERE
 
 
 class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
@@ -149,8 +155,8 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         notes = [f"Not checked with the brokers: {one}" for one in plan.diagnosis.undecided]
         remaining: Sequence[Finding]
         if changed is not None:
-            outcome = RepairOutcome.REPAIRED
             kept, rebuilt, remaining = changed.kept, changed.rebuilt, changed.remaining
+            outcome = RepairOutcome.PARTLY_REPAIRED if any(map(_may_stop, remaining)) else RepairOutcome.REPAIRED
             notes = [*changed.refused, *notes]
             if not changed.is_complete and not changed.refused:
                 notes.insert(0, "The remaining findings can be repaired too: run this again.")
@@ -159,6 +165,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             kept, rebuilt, remaining = "", plan.rebuilt, plan.repairs.unrepaired
             if lacking := plan.lacking_permission(self.directory):
                 notes.insert(0, f"This user cannot apply the plan: {lacking}.")
+        notes = [*(f"No store of the task is rebuilt: {one} [{one.code}]" for one in plan.repairs.refused), *notes]
         if others := kept_by_others(self.directory, {kept, *(one.kept for one in rebuilt)}):
             notes.append(f"Directories replaced by earlier jobs are kept for a week, too: {', '.join(others)}")
         return RepairReport(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rocksdict import Options, Rdict
+
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.carried_stores import CarriedStores
 from statecore.statedir.placement_stores import SiblingStore
@@ -42,3 +44,18 @@ def test_a_damaged_store_without_a_changelog_is_not_to_be_restored_from_one(tmp_
         declared = {STAMPED: SiblingStore(TASK, STAMPED, StoreKind.UNKNOWN, None, logged=logged)}
         CarriedStores(TASK, declared, True, refuse).check(stores_in(application / TASK))
         assert ["Rebuild the store" in what for what in told] == [logged]
+
+
+def test_a_store_that_cannot_be_read_here_is_a_reason_to_refuse_and_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "rocksdb" / "reverse"
+    path.mkdir(parents=True)
+    database = Rdict(str(path), Options(raw_mode=False))  # rocksdict's own comparator
+    database["key"] = "value"
+    database.close()
+    refused: list[tuple[str, str]] = []
+
+    def refuse(code: str, what: str, *, store: str) -> None:
+        refused.append((code, store))
+
+    CarriedStores("0_0", {}, True, refuse).check(stores_in(tmp_path))
+    assert refused == [("not-readable-here", "reverse")]

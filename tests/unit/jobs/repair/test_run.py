@@ -329,7 +329,7 @@ def test_without_a_spec_only_rebuilds_remain_and_the_rest_is_repaired(applicatio
         ((left),) = one.remaining
         assert (left["code"], left["task"]) == ("store-not-closed", "0_2")
         assert "--spec" in left["remedy"]
-    assert (plan.outcome, report.outcome) == (RepairOutcome.PLANNED, RepairOutcome.REPAIRED)
+    assert (plan.outcome, report.outcome) == (RepairOutcome.PLANNED, RepairOutcome.PARTLY_REPAIRED)
     assert fingerprint(application / "0_2") == before
     assert repaired(application).outcome is RepairOutcome.UNCHANGED
 
@@ -353,6 +353,42 @@ def test_stores_that_no_restore_would_rebuild_are_listed_and_the_rest_is_repaire
         assert "declares its kind" in left[name, "store-not-closed"]
 
 
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+def test_no_rebuild_is_planned_beside_a_store_that_cannot_be_opened_and_is_kept(
+    application: Path, guarantee: ProcessingGuarantee
+) -> None:
+    """Under exactly-once its placement would be refused; the other tasks are rebuilt."""
+    for task in ("0_0", "0_1"):
+        partition = int(task[-1])
+        table(application / task, partition, name="other")
+        for file in (application / task / "rocksdb" / "table").glob("*.sst"):
+            file.rename(file.with_name("000900.sst"))
+    for file in (application / "0_0" / "rocksdb" / "other").glob("*.sst"):
+        file.unlink()
+    spec = Path(spec_file(application, '  "0": {stores: {table: {kind: key-value}, other: {kind: key-value}}}\n'))
+    spec.write_text(spec.read_text().replace(str(EOS), str(guarantee)))
+    plan = repaired(application, guarantee, apply=False, spec_path=str(spec))
+    (planned,) = plan.rebuilt
+    left = {(one["task"], one["store"], one["code"]) for one in plan.remaining}
+    kept = {("0_0", "other", "not-readable-here")}
+    if guarantee is EOS:
+        assert (planned.tasks, left) == (("0_1",), {*kept, ("0_0", "table", "file-missing")})
+        assert (plan.exit_code, plan.notes[0].endswith("[not-readable-here]")) == (21, True)
+    else:
+        assert (planned.tasks, left, plan.exit_code) == (("0_0", "0_1"), kept, 20)
+
+
+def test_a_repair_that_leaves_a_store_that_may_not_be_opened_is_one_in_part(application: Path) -> None:
+    table(application / "0_0", 0, name="other")
+    for file in (application / "0_0" / "rocksdb" / "other").glob("*.sst"):
+        file.unlink()
+    (application / "0_1" / ".checkpoint").write_text("0\n1\napp-table-changelog 1 30\n")
+    report = repaired(application)
+    assert [task.codes for task in report.repaired] == [("checkpoint-ahead",)]
+    assert (report.outcome, report.exit_code) == (RepairOutcome.PARTLY_REPAIRED, 20)
+    assert [one["code"] for one in report.remaining] == ["not-readable-here"]
+
+
 def test_what_else_is_found_in_a_store_that_has_to_be_rebuilt_is_left_with_it(application: Path) -> None:
     windows(application / "0_0", {4: 70, 5: 99})
     (application / "0_0" / "clicks" / f"clicks.{4 * HOUR}" / "CURRENT").unlink()
@@ -370,7 +406,7 @@ def test_of_a_task_of_an_older_release_no_rebuild_is_promised(application: Path)
     write_database(application / "0_2" / "rocksdb" / "table", {"default": [(b"a", b"1")]})
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
     plan, report = repaired(application, apply=False), repaired(application)
-    assert report.outcome is RepairOutcome.REPAIRED
+    assert report.outcome is RepairOutcome.PARTLY_REPAIRED
     for one in (plan, report):
         assert [(left["code"], left["task"]) for left in one.remaining] == [("older-release", "0_2")]
         assert not any("--spec" in left["remedy"] for left in one.remaining)
