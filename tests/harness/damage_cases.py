@@ -108,6 +108,12 @@ def _copy_segment(application: Path) -> None:
     shutil.copytree(newest, oldest)
 
 
+def _tables_renumbered(database: Path) -> None:
+    """SST files that the MANIFEST does not name, in the place of those that it names; as in a copy while it ran."""
+    for number, file in enumerate([*tables_of(database), *tables_of(database, offsets=True)]):
+        file.rename(file.with_name(f"{900 + number:06}.sst"))
+
+
 def _put_short(database: Path, key: bytes = b"zz", value: bytes = b"short") -> None:
     put(database, "keyValueWithTimestamp", key, value)
 
@@ -216,6 +222,7 @@ def _of_files() -> dict[str, Damage]:
         "table-cut": Damage(_to_table(partial(cut, length=-60)), unreadable),
         "table-empty": Damage(_to_table(partial(cut, length=0)), unreadable),
         "table-missing": Damage(_to_table(Path.unlink), ("file-missing",)),
+        "tables-of-another-moment": Damage(_to_database(_tables_renumbered), ("file-missing",), EXACTLY_ONCE),
         "table-of-segment-missing": Damage(_to_table(Path.unlink, WINDOWS), ("file-missing",)),
         **{
             f"manifest-{name}": Damage(_to_database(how, store), ("manifest-truncated",), also=_OFFSET_LOST)

@@ -196,6 +196,20 @@ def _rows_set_aside(copies: Copies, case: Case) -> None:
     (lost / "000099.sst").write_bytes(newest)
 
 
+def _copied_while_it_ran(copies: Copies, case: Case) -> None:
+    """The MANIFEST is of before a compaction, and the SST files are those of after it."""
+    database, earlier = (
+        damage_functions.database_of(one, case.store, case.task) for one in (copies.application, copies.earlier)
+    )
+    damage_functions.manifest_of(database).unlink()
+    for file in (damage_functions.manifest_of(earlier), earlier / "CURRENT"):
+        shutil.copy(file, database / file.name)
+    for offsets in (True, False):
+        for file in damage_functions.tables_of(database, offsets=offsets):
+            file.unlink(missing_ok=True)
+    assert list(database.glob("*.sst"))
+
+
 def _half_migrated(copies: Copies, case: Case) -> None:
     damage_functions.make_older(copies.application, case.store, case.task, with_checkpoint=False)
 
@@ -284,6 +298,7 @@ CASES = (
     Case("grace-buffer-miskeyed", EOS, IDLE, BUFFER, _restored_by_kafka_streams, WIPED),
     Case("checkpoint-stray", EOS, "0_7", PLAIN, _stray_checkpoint, Wrong.DROPS, of_task=True),
     Case("global-store-not-closed", EOS, "global", GLOBAL, _open, FAILS),
+    Case("file-missing", EOS, "0_7", STAMPED, _copied_while_it_ran, FAILS),
 )  # fmt: skip
 _STARTS_ONCE = ("kind-mismatch", "global-store-not-closed")
 """What ``make test`` shows of the damages that let no start succeed: one of each application; each costs a start."""
