@@ -14,7 +14,7 @@ from statecore.statedir.database_state import DatabaseState
 from statecore.statedir.known_files import read_offset_file
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_database
-from statecore.statedir.store_places import StorePlace, store_places
+from statecore.statedir.store_places import StorePlace, split_ignored, store_places
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DirectoryStore:
 def find_directory_stores(directory: StateDirectory) -> list[DirectoryStore]:
     """Every store, global ones included; empty without a directory."""
     by_name: dict[str, list[StorePlace]] = {}
-    for place in store_places(directory):
+    for place in split_ignored(store_places(directory), None)[0]:
         by_name.setdefault(place.store, []).append(place)
     return [_found(places) for places in by_name.values()]
 

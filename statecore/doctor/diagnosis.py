@@ -31,7 +31,12 @@ from statecore.doctor.checks.offset_files import check_store_files, check_task_f
 from statecore.doctor.checks.offsets import check_offsets, check_unlogged
 from statecore.doctor.checks.releases import check_half_migrated, check_releases, is_opened
 from statecore.doctor.checks.segments import check_segments
-from statecore.doctor.checks.stray_files import check_interrupted_jobs, check_stray_files, check_unsupported_store
+from statecore.doctor.checks.stray_files import (
+    check_ignored,
+    check_interrupted_jobs,
+    check_stray_files,
+    check_unsupported_store,
+)
 from statecore.doctor.database_inspection import InspectionDepth
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding, Undecided
@@ -287,6 +292,7 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
         beyond += [one for one in declared if not _is_transient(one, reading)]
     elif reading.is_complete and reading.holder is None:
         beyond += check_tasks_of_no_subtopology(reading.places, reading.tasks, context)
+    beyond += check_ignored(reading.ignored)
     beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
     wiped = {one.task for one in beyond if one.code == "store-absent" and one.severity is Severity.ERROR}
     ignored = {

@@ -34,7 +34,7 @@ from statecore.statedir.known_files import (
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_database
-from statecore.statedir.store_places import StorePlace, declared_at, store_places, suggest_names
+from statecore.statedir.store_places import StorePlace, declared_at, split_ignored, store_places, suggest_names
 from statecore.statedir.task_layout import (
     Segment,
     directories_in,
@@ -56,6 +56,7 @@ class DirectoryReading:
         holder: the process that has it in use, or ``None``.
         is_complete: whether all tasks and stores were inspected.
         places: directories of all stores, inspected or not.
+        ignored: directories with the name of a store, in which Kafka Streams looks for none of its kind.
         stores: the inspected stores, by task.
         tasks: files beside the stores, by task; of the application's own directory under ``""``.
         journal: request of an interrupted placement; empty if there is none.
@@ -67,6 +68,7 @@ class DirectoryReading:
     spec: ApplicationSpec | None
     is_complete: bool
     places: tuple[StorePlace, ...]
+    ignored: tuple[StorePlace, ...]
     stores: tuple[StoreView, ...]
     tasks: Mapping[str, TaskView]
     offset_files: tuple[KnownFile, ...]
@@ -99,10 +101,15 @@ def read_inspection(
     progress: Progress | None = None,
     is_locked: bool = False,
 ) -> DirectoryReading:
-    every = store_places(directory)
-    check_names("task", tasks, {*directory.every_task(), *(place.task for place in every)}, directory)
-    check_names("store", stores, {place.store for place in every}, directory)
-    places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
+    named = store_places(directory)
+    check_names("task", tasks, {*directory.every_task(), *(place.task for place in named)}, directory)
+    check_names("store", stores, {place.store for place in named}, directory)
+    every, ignored = split_ignored(named, spec)
+
+    def is_requested(place: StorePlace) -> bool:
+        return (not tasks or place.task in tasks) and (not stores or place.store in stores)
+
+    places = [place for place in every if is_requested(place)]
     holder = None if is_locked else directory.in_use_by()
     kinds = kinds_on_disk(every, {place.store for place in places}, spec)
     progress = progress or NullProgress()
@@ -127,7 +134,8 @@ def read_inspection(
     if whole:
         beside[""] = inspect_beside_tasks(directory)
     return DirectoryReading(
-        directory, holder, spec, whole, tuple(every), tuple(views), beside, found, journal, left,
+        directory, holder, spec, whole, tuple(every), tuple(filter(is_requested, ignored)),
+        tuple(views), beside, found, journal, left,
         int(time.time() * 1000),
     )  # fmt: skip
 

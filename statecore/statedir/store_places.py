@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PROCESS_FILE
 from statecore.formats.task_id import TaskId
 from statecore.spec.model import (
@@ -22,8 +23,10 @@ from statecore.spec.model import (
     StoreSpec,
     default_changelog,
 )
+from statecore.statedir.known_files import foreign_files
 from statecore.statedir.state_directory import StateDirectory, application_directory_given, has_tasks
 from statecore.statedir.task_layout import StoreDirectory, directories_in, unreadable
+from statecore.stores.rocksdb.directory import has_database
 from statecore.system_errors import RUN_AS_APPLICATION
 
 
@@ -55,6 +58,33 @@ def store_places(directory: StateDirectory) -> list[StorePlace]:
         for task in [*directory.task_directories(), GLOBAL]
         for found in directory.stores(task)
     ]
+
+
+def split_ignored(
+    places: Sequence[StorePlace], spec: ApplicationSpec | None
+) -> tuple[list[StorePlace], list[StorePlace]]:
+    """The places of stores, and those where Kafka Streams looks for no store of their name.
+
+    A store has one place: ``rocksdb/<store>``, or ``<store>`` if its kind has segments. Without a declared kind one
+    is known: a database in ``<store>`` itself, which has no segments, beside one in ``rocksdb/<store>``.
+    """
+    by_name: dict[tuple[str, str], list[StorePlace]] = {}
+    for place in places:
+        by_name.setdefault((place.task, place.store), []).append(place)
+    ignored = {one.path for named in by_name.values() for one in _ignored(named, spec)}
+    return [one for one in places if one.path not in ignored], [one for one in places if one.path in ignored]
+
+
+def _ignored(named: Sequence[StorePlace], spec: ApplicationSpec | None) -> list[StorePlace]:
+    """The ignored places of one store of one task. One with other files may be of a class of the application's own."""
+    declared = declared_at(spec, named[0].task, named[0].store)
+    if declared is not None and declared.kind.can_be_built:
+        others = [one for one in named if one.segmented is not declared.kind.is_segmented]
+        return [one for one in others if one.databases or has_database(one.path) or not foreign_files(one.path)]
+    if declared is not None and declared.kind is not StoreKind.UNKNOWN:
+        return []
+    is_plain = any(one.databases for one in named if not one.segmented)
+    return [one for one in named if one.segmented and is_plain and has_database(one.path)]
 
 
 def applications(state_dir: Path) -> list[str]:

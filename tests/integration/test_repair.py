@@ -514,6 +514,21 @@ def test_nothing_else_is_found_changed_or_restored(
     assert world.doctor(done.state_dir) == (0, set())
 
 
+def test_what_is_not_in_the_place_of_its_kind_is_ignored(worlds: Mapping[str, World]) -> None:
+    """A database in ``rocksdb/<store>`` of windows, and segments in ``<store>`` of another kind: as in a former one."""
+    world = worlds[EOS]
+    state_dir = world.damaged("leftovers")
+    task = state_dir / world.id / "0_0"
+    shutil.copytree(task / "rocksdb" / STAMPED, task / "rocksdb" / WINDOWS)
+    shutil.copytree(task / WINDOWS, task / PLAIN)
+    for segment in (task / PLAIN).iterdir():
+        segment.rename(segment.with_name(segment.name.replace(WINDOWS, PLAIN)))
+    assert world.doctor(state_dir) == (0, set())
+    run = world.open(state_dir)
+    assert (run.answers, {place: count for place, count in run.restored.items() if count}) == (world.truth, {})
+    assert world.doctor(state_dir) == (0, set())
+
+
 @pytest.mark.full
 def test_a_directory_that_cleaning_would_delete(worlds: Mapping[str, World]) -> None:
     """``cleaning-deletes``: a copy that kept its times vanishes at the start, and is used when its time is now."""

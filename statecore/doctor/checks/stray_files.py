@@ -16,6 +16,7 @@ from statecore.formats.releases import LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.formats.task_id import TaskId
 from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import WORK_DIRECTORY
+from statecore.statedir.store_places import StorePlace
 from statecore.words import number_of, shortened_list
 
 
@@ -105,6 +106,26 @@ def check_unsupported_store(store: StoreView) -> list[Finding]:
         text = ", ".join(f"{offset} of {partition}" for partition, offset in sorted(store.outside.items()))
         what += f"; {store_checkpoint_file(store.store)} says {text}"
     return [store_finding(store, "store-unread", Severity.NOTE, what, files=[*store.foreign])]
+
+
+def check_ignored(places: Sequence[StorePlace]) -> list[Finding]:
+    """Notes about databases where Kafka Streams looks for no store of their name: leftovers of another kind, copies."""
+    return [
+        Finding(
+            "store-undeclared",
+            f"{place.name} in {place.task} is not the place of the store {place.store}, and Kafka Streams ignores it",
+            Severity.NOTE,
+            place.task,
+            place.store,
+            evidence={IGNORED: place.name},
+        )
+        for place in places
+        if place.databases
+    ]
+
+
+IGNORED = "ignored"
+"""Evidence of such a note: the directory."""
 
 
 def check_interrupted_jobs(journal: str, left: Sequence[str]) -> list[Finding]:

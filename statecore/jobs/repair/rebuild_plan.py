@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from statecore.doctor.checks.stray_files import IGNORED
 from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView
@@ -155,7 +156,24 @@ def doubts_about(
         for code, doubt in _SPEC_MAY_BE_WRONG.items()
         if _is_of_every_task(code, name, rebuild, findings, stores)
     ]
-    return (*nothing, *shortened, *of_spec, *others)
+    kinds = [
+        f"{name}: each of its tasks has it in {place}, where a store of the declared kind is not. If its kind in the "
+        "spec is wrong, a rebuild takes the place of a sound store."
+        for name in rebuild.stores
+        if (place := _other_place(name, rebuild, findings, stores))
+    ]
+    return (*nothing, *shortened, *of_spec, *kinds, *others)
+
+
+def _other_place(name: str, rebuild: Rebuild, findings: Sequence[Finding], stores: Sequence[StoreView]) -> str:
+    """The directory that a store has in all its tasks, if it is the place of another kind; else empty."""
+    subtopology = TaskId.parse(rebuild.tasks[0]).subtopology
+    if any(one.store == name and TaskId.parse(one.task).subtopology == subtopology for one in stores):
+        return ""
+    notes = (one for one in findings if (one.code, one.store) == ("store-undeclared", name))
+    return next(
+        (str(one.evidence[IGNORED]) for one in notes if one.task in rebuild.tasks and IGNORED in one.evidence), ""
+    )
 
 
 def _is_of_every_task(

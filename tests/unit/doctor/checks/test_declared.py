@@ -142,16 +142,64 @@ def test_the_deleted_only_store_of_a_task_costs_a_restore(tmp_path, guarantee):
         assert diagnose(tmp_path, spec=spec).findings == ()
 
 
+BOTH = "s: {kind: key-value}, w: {kind: timestamped-window, retention: 10m}"
+SEGMENTS = {600_000: (7, 0, 2), 900_000: (7, 0, 2)}
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 @pytest.mark.parametrize("task", ["0_0", "0_1"])
-def test_a_store_in_the_layout_of_other_kinds_is_found_in_every_task(tmp_path, task):
+def test_a_store_that_is_only_in_the_place_of_other_kinds_is_absent(tmp_path, task, guarantee):
     """Kafka Streams looks for it elsewhere, and restores it."""
     for of in ("0_0", "0_1"):
         plain(tmp_path, of)
-        window(tmp_path, {600_000: (None, 0, 2), 900_000: (None, 0, 2)}, task=of)
+        window(tmp_path, dict.fromkeys(SEGMENTS, (None, 0, 2)), task=of)
     here = tmp_path / "app" / task
     (here / "w").rename(here / "rocksdb/w")
     (here / "rocksdb/s").rename(here / "s")
-    stores = "s: {kind: key-value}, w: {kind: timestamped-window, retention: 10m, changelog: none}"
-    found = diagnose(tmp_path, spec=read_spec(SPEC.format(guarantee="at_least_once", stores=stores))).findings
-    wrong = [(one.store, one.task, one.severity) for one in found if one.code == "kind-mismatch"]
-    assert wrong == [("s", task, LOSS), ("w", task, LOSS)]
+    spec = read_spec(SPEC.format(guarantee=guarantee, stores=BOTH))
+    found = [one for one in diagnose(tmp_path, spec=spec).findings if one.task == task]
+    assert {(one.store, one.code, one.severity, one.repair) for one in found} == {
+        (store, *what)
+        for store in ("s", "w")
+        for what in (("store-absent", WARNING, Repair.REBUILD), ("store-undeclared", NOTE, None))
+    }
+
+
+def leftover_database(task):
+    shutil.copytree(task / "rocksdb/s", task / "rocksdb/w")
+
+
+def leftover_segments(task):
+    shutil.copytree(task / "w", task / "s")
+    for segment in (task / "s").iterdir():
+        segment.rename(segment.with_name(segment.name.replace("w.", "s.")))
+
+
+def copied_beside(task):
+    shutil.copytree(task / "rocksdb/s", task / "s")
+
+
+@pytest.mark.parametrize(
+    ("leave", "directory", "with_spec"),
+    [
+        (leftover_database, "rocksdb/w", True),
+        (leftover_segments, "s", True),
+        (copied_beside, "s", True),
+        (copied_beside, "s", False),
+    ],
+)
+def test_beside_the_place_of_a_store_that_of_another_kind_is_a_note(tmp_path, leave, directory, with_spec):
+    plain(tmp_path)
+    window(tmp_path, SEGMENTS)
+    leave(tmp_path / "app/0_0")
+    spec = read_spec(SPEC.format(guarantee="exactly_once_v2", stores=BOTH)) if with_spec else None
+    (found,) = diagnose(tmp_path, spec=spec).findings
+    assert (found.code, found.severity, found.evidence["ignored"]) == ("store-undeclared", NOTE, directory)
+
+
+def test_a_directory_with_files_of_another_class_is_never_ignored(tmp_path):
+    plain(tmp_path)
+    (tmp_path / "app/0_0/t").mkdir()
+    (tmp_path / "app/0_0/t/rows").write_text("rows")
+    spec = read_spec(SPEC.format(guarantee="at_least_once", stores="s: {kind: key-value}, t: {kind: key-value}"))
+    assert codes(tmp_path, spec=spec) == {"kind-mismatch": LOSS}

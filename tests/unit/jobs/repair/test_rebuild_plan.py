@@ -97,3 +97,15 @@ def test_the_kind_in_the_spec_is_doubted_where_the_store_is_of_another_kind_in_e
     stores = [store_of(task, {"w": number}, StoreKind.KEY_VALUE) for task, number in rows.items()]
     found = [found_in("kind-mismatch", task) for task in sorted(mismatched)]
     assert len(doubts_about(REBUILD, (FULL,), found, stores)) == count
+
+
+@pytest.mark.parametrize(("here", "count"), [((), 1), (("1_0",), 1), (("0_1",), 0)])
+def test_the_kind_in_the_spec_is_doubted_where_every_task_has_the_store_in_the_place_of_another(
+    here: tuple[str, ...], count: int
+) -> None:
+    note: Any = SimpleNamespace(
+        code="store-undeclared", task="0_0", store="w", what="", repair=None, evidence={"ignored": "rocksdb/w"}
+    )
+    stores: list[Any] = [SimpleNamespace(task=task, store="w", kind=StoreKind.WINDOW, databases=[]) for task in here]
+    of: Any = SimpleNamespace(stores=("w",), tasks=("0_0",))
+    assert len(doubts_about(of, (FULL,), (note,), stores)) == count
