@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statecore.doctor.finding_catalog import CATALOG, FindingKind, Repair, Severity
+from statecore.errors import NOT_READABLE_HERE
 from statecore.formats.topic_partition import TopicPartition
 
 
@@ -60,6 +61,11 @@ class Finding:
     @property
     def kind(self) -> FindingKind:
         return CATALOG[self.code]
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the application may not start with it, or answers wrongly."""
+        return self.severity.rank >= Severity.ERROR.rank or self.code == NOT_READABLE_HERE
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -516,7 +516,7 @@ def test_nothing_else_is_found_changed_or_restored(
 
 def test_what_is_not_in_the_place_of_its_kind_is_ignored(worlds: Mapping[str, World]) -> None:
     """A database in ``rocksdb/<store>`` of windows, and segments in ``<store>`` of another kind: as in a former one."""
-    world = worlds[EOS]
+    world = worlds[ALOS]
     state_dir = world.damaged("leftovers")
     task = state_dir / world.id / "0_0"
     shutil.copytree(task / "rocksdb" / STAMPED, task / "rocksdb" / WINDOWS)

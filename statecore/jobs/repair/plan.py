@@ -11,18 +11,22 @@ part of that continues under the same approval.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from statecore.doctor.diagnosis import Diagnosis
+from statecore.doctor.inspection import StoreView
 from statecore.doctor.repair_actions import why_not_repairable
 from statecore.doctor.repair_plan import RepairPlan
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Reason
 from statecore.jobs.directory_change import plan_id_of
 from statecore.jobs.history.directory_changes import UnfinishedChange
 from statecore.jobs.history.report_head import ReportError, read_report
 from statecore.jobs.repair.report import RebuiltStores, RepairedTask
+from statecore.spec.model import ApplicationSpec
+from statecore.statedir.placement_plan import refusals
+from statecore.statedir.placement_stores import StoreImage, siblings_of
 from statecore.statedir.state_directory import StateDirectory
 
 _PLAN = "plan"
@@ -119,3 +123,20 @@ def permission_denied(directory: StateDirectory, lacking: str) -> Invalid:
         action="Run this as root, or as a user that may; nothing was changed.",
         state_dir=str(directory.state_dir),
     )
+
+
+def refused_rebuilds(
+    directory: StateDirectory, spec: ApplicationSpec, plan: RepairPlan, stores: Sequence[StoreView]
+) -> tuple[Reason, ...]:
+    """Why the placement would refuse the rebuilds of a task: a store that cannot be opened, and stays as it is."""
+    rebuilt = {(task, store) for one in plan.rebuilds for task in one.tasks for store in one.stores}
+    changed = {(one.task, one.store) for of in plan.actions.values() for one in of}
+    unreadable = {(view.task, view.store) for view in stores if any(one.broken for one in view.databases)} - changed
+    tasks = {task for task, _ in rebuilt} & {task for task, _ in unreadable}
+    declared = siblings_of(spec, sorted(tasks), ())
+    images = [
+        StoreImage(one.task, one.store, one.kind, one.changelog) for one in declared if (one.task, one.store) in rebuilt
+    ]
+    siblings = [one for one in declared if (one.task, one.store) not in rebuilt]
+    found = refusals(directory, images, siblings=siblings, guarantee=spec.processing_guarantee)
+    return tuple(one for one in found if (one.context["task"], one.context.get("store")) in unreadable)

@@ -21,8 +21,8 @@ from statecore.doctor.repair_plan import (
 from statecore.errors import Corrupted, Reason
 from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
-from statecore.jobs.repair.plan import PlannedRepair, permission_denied
-from statecore.jobs.repair.rebuild_plan import doubts_about, logs_of, refused_rebuilds, repository_for
+from statecore.jobs.repair.plan import PlannedRepair, permission_denied, refused_rebuilds
+from statecore.jobs.repair.rebuild_plan import doubts_about, logs_of, repository_for
 from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 from statecore.jobs.repair.request import RepairRequest
 from statecore.statedir.file_trees import fingerprint

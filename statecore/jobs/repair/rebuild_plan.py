@@ -11,15 +11,11 @@ from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView
 from statecore.doctor.logged_store_offsets import database_paths
-from statecore.doctor.repair_plan import Rebuild, RepairPlan
-from statecore.errors import Reason
+from statecore.doctor.repair_plan import Rebuild
 from statecore.formats.kinds import WINDOWED_KINDS
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, StoreSpec
-from statecore.statedir.placement_plan import refusals
-from statecore.statedir.placement_stores import StoreImage, siblings_of
-from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import declared_at
 
 _EMPTY, _MISSING = "which has no record", "which does not exist"
@@ -200,23 +196,6 @@ def _is_of_every_task(
         and found.keys() == rows.keys()
         and (len(rows) > 1 or all(found[task] >= rows[task] for task in rows))
     )
-
-
-def refused_rebuilds(
-    directory: StateDirectory, spec: ApplicationSpec, plan: RepairPlan, stores: Sequence[StoreView]
-) -> tuple[Reason, ...]:
-    """Why the placement would refuse the rebuilds of a task: a store that cannot be opened, and stays as it is."""
-    rebuilt = {(task, store) for one in plan.rebuilds for task in one.tasks for store in one.stores}
-    changed = {(one.task, one.store) for of in plan.actions.values() for one in of}
-    unreadable = {(view.task, view.store) for view in stores if any(one.broken for one in view.databases)} - changed
-    tasks = {task for task, _ in rebuilt} & {task for task, _ in unreadable}
-    declared = siblings_of(spec, sorted(tasks), ())
-    images = [
-        StoreImage(one.task, one.store, one.kind, one.changelog) for one in declared if (one.task, one.store) in rebuilt
-    ]
-    siblings = [one for one in declared if (one.task, one.store) not in rebuilt]
-    found = refusals(directory, images, siblings=siblings, guarantee=spec.processing_guarantee)
-    return tuple(one for one in found if (one.context["task"], one.context.get("store")) in unreadable)
 
 
 def repository_for(rebuild: Rebuild, repository: str | None) -> str | None:

@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.errors import NOT_READABLE_HERE, Invalid
+from statecore.errors import Invalid
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
@@ -63,11 +62,6 @@ class _Repaired:
     refused: tuple[str, ...] = ()
     remaining: tuple[Finding, ...] = ()
     is_complete: bool = True
-
-
-def _may_stop(finding: Finding) -> bool:
-    """Whether the application may not start with a finding, or answers wrongly."""
-    return finding.severity.rank >= Severity.ERROR.rank or finding.code == NOT_READABLE_HERE
 
 
 class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
@@ -156,7 +150,9 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         remaining: Sequence[Finding]
         if changed is not None:
             kept, rebuilt, remaining = changed.kept, changed.rebuilt, changed.remaining
-            outcome = RepairOutcome.PARTLY_REPAIRED if any(map(_may_stop, remaining)) else RepairOutcome.REPAIRED
+            outcome = (
+                RepairOutcome.PARTLY_REPAIRED if any(one.may_stop for one in remaining) else RepairOutcome.REPAIRED
+            )
             notes = [*changed.refused, *notes]
             if not changed.is_complete and not changed.refused:
                 notes.insert(0, "The remaining findings can be repaired too: run this again.")
