@@ -56,10 +56,12 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the checkpoint and return the summary of its report."""
-        directory = Path(self.reports_dir) if self.reports_dir else Settings.from_environment().reports
+        settings = Settings.from_environment()
+        directory = Path(self.reports_dir) if self.reports_dir else settings.reports
         if self.refusal:
-            failing_applications.record(directory, self.application_id, request_id_of(context), self.refusal)
-            self._update_index(directory, directory_name(self.application_id))
+            if not settings.is_elsewhere(self.request.get("repository")):
+                failing_applications.record(directory, self.application_id, request_id_of(context), self.refusal)
+                self._update_index(directory, directory_name(self.application_id))
             # No retry: the next run checks the application again, in a minute.
             raise exception_for(self.refusal, self.log, retried=False)
         try:

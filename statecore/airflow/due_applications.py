@@ -93,18 +93,18 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     applications = list(_applications(params, settings))
     if not applications:
         raise no_application_named()
+    is_elsewhere = settings.is_elsewhere(params["repository"])
     began_ms = int(time.time() * 1000)
     try:
         verdicts, url = _verdicts(applications, params, settings)
     except StatecoreError as error:
         # Of two specs of one application the one that could be read speaks for it.
-        for one in sorted(applications, key=lambda one: one.spec is not None):
+        for one in () if is_elsewhere else sorted(applications, key=lambda one: one.spec is not None):
             shown = one.error or error
             name = str(one.entry["application_id"])
             failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), shown.to_json())
         raise
     known = read_checks(settings.reports)
-    is_elsewhere = _is_elsewhere(params, settings)
     waiting = {} if params.get(FORCE) or is_elsewhere else _waiting(known, ti, log)
     mapped: dict[str, int] = {}
     checked = {one.name for one in applications if verdicts[one.name].error is None}
@@ -134,7 +134,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
         log.info("The page and the metrics are of %s: they do not get what was found here", settings.repository)
     else:
         _keep(_found(applications, verdicts, known, runs, began_ms, url), applications, verdicts, settings, log)
-    failing_applications.delete(settings.reports, recovered)
+        failing_applications.delete(settings.reports, recovered)
     readable = [one.entry for one in applications if one.spec is not None]
     failing_applications.delete_unreadable(
         settings.reports,
@@ -143,11 +143,6 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     failed = sum("refusal" in entry for entry in entries)
     log.info("%d of %d applications are due, %d could not be checked", len(entries) - failed, len(applications), failed)
     return entries
-
-
-def _is_elsewhere(params: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether a run names another repository than the site's, of which the page and the metrics are."""
-    return settings.repository is not None and str(params["repository"]).rstrip("/") != settings.repository.rstrip("/")
 
 
 def _waiting(known: Mapping[str, Freshness], ti: Any, log: DecidingLog) -> dict[str, str]:

@@ -121,6 +121,10 @@ class Settings:
             spark=_spark(env),
         )
 
+    def is_elsewhere(self, repository: object) -> bool:
+        """Whether a run names another repository than the site's, of which the page and the metrics are."""
+        return self.repository is not None and str(repository).rstrip("/") != self.repository.rstrip("/")
+
     def check_schedule(self) -> None:
         """Check that scheduled snapshots have applications and a repository. Raises ``Invalid``."""
         if self.snapshot_schedule:

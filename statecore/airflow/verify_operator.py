@@ -32,6 +32,9 @@ from statecore.telemetry import metrics_from_environment
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+NO_SNAPSHOTS = "snapshots-not-found"
+"""The code for an application that the repository does not have: a run named it, and no page is about it."""
+
 
 def verification_requests(params: Mapping[str, Any], known: Collection[str]) -> list[dict[str, Any]]:
     """The arguments of the mapped tasks of a run, one for each application; ``known`` are the Dag's parameters.
@@ -104,15 +107,23 @@ class StatecoreVerifyOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Verify, export metrics, and raise what is damaged."""
-        reports, dag = Settings.from_environment().reports, context["ti"].dag_id
+        settings, dag = Settings.from_environment(), context["ti"].dag_id
+        reports, is_elsewhere = settings.reports, settings.is_elsewhere(self.repository)
+        if is_elsewhere:
+            self.log.info("The page and the metrics are of %s: they do not get what is found here", settings.repository)
         try:
             with _credentials(self.repository, self.application_id):
                 report = self._verify(open_repository(self.repository), context)
+            if not is_elsewhere:
+                self._export(report)
             report.check()
         except StatecoreError as error:
-            failing_applications.record(reports, self.application_id, request_id_of(context), error.to_json(), dag=dag)
+            if not is_elsewhere and error.code != NO_SNAPSHOTS:
+                failing_applications.record(
+                    reports, self.application_id, request_id_of(context), error.to_json(), dag=dag
+                )
             raise refused(error, self.log) from error
-        if not any(damaged for _, damaged in report.known.values()):  # of other parts, too
+        if not is_elsewhere and not any(damaged for _, damaged in report.known.values()):  # of other parts, too
             failing_applications.delete(reports, [self.application_id], dag=dag)
         return report.to_json()
 
@@ -122,7 +133,9 @@ class StatecoreVerifyOperator(BaseOperator):
         (report,) = verify_applications(repository, self.application_id, Level(self.level), subset, progress)
         if report.not_recorded:
             self.log.warning("%s: the verification is not recorded: %s", self.application_id, report.not_recorded)
+        return report
+
+    def _export(self, report: VerificationReport) -> None:
         with metrics_from_environment(lambda line: self.log.warning("%s", line)) as metrics:
             exported = VerificationMetrics(metrics, self.application_id, report.known)
         exported.close()
-        return report

@@ -11,7 +11,8 @@ the task that fails instead writes a report, so that the page does not show only
                                                   when a later run of that Dag accepts both
 
 If the application id is not known, because the spec does not exist or does not declare it, the spec's path is used as
-the name. A report that is not updated any more is deleted after :data:`KEPT_SECONDS`.
+the name. A relative path is not: it may read as the id of an application. A report that is not updated any more is
+deleted after :data:`KEPT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def record(
 
     It keeps since when there is such a report.
     """
-    if _is_shown(name):
+    if _is_shown(name) and not _is_refused_path(name, error):
         file, attempt = _file(directory, name, dag), Attempt.begin(name, state_dir, request_id)
         record_failure(file, attempt, {**error, "failing_since": _failing_since(file) or attempt.started})
 
@@ -103,6 +104,12 @@ def declared_application(named: str) -> str | None:
 
 def _is_shown(name: str) -> bool:
     return name not in _NO_DIRECTORIES and (_LEGAL_ID.fullmatch(name) is not None or Path(name).is_absolute())
+
+
+def _is_refused_path(name: str, error: Mapping[str, Any]) -> bool:
+    """Whether a name is the relative path of a spec, which is refused as such and may read as an application id."""
+    context = error.get("context") or {}
+    return error.get("code") == "path-relative" and context.get("spec_path") == name
 
 
 def _file(directory: Path, name: str, dag: str) -> Path:

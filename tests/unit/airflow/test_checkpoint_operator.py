@@ -135,6 +135,14 @@ def test_an_undecidable_checkpoint_fails_with_its_reason_and_starts_no_job(spark
     assert last_words("orders")[0].error["code"] == "broker-unreachable"
 
 
+def test_the_refusal_in_another_repository_than_the_sites_is_none_of_the_application(
+    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATECORE_REPOSITORY", "file:///site")
+    refuses(spark)
+    assert list((tmp_path / "reports").rglob("*.json")) == []
+
+
 def refuses(spark: StubSpark, **fields: Any) -> None:
     refusal = {"error": "Invalid", "exit_code": 13, "what": "It is no spec.", "action": "Look.", "context": {}}
     with pytest.raises(JobRefused, match="It is no spec"):

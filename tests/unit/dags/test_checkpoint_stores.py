@@ -17,7 +17,7 @@ from statecore.airflow.due_applications import due_requests
 from statecore.airflow.settings import CHECKPOINT_PRIORITY, Settings
 from statecore.airflow.ui import failing_applications
 from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
-from statecore.errors import Invalid, Reason, Retryable, StatecoreError
+from statecore.errors import Invalid, NotFound, Reason, Retryable, StatecoreError
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
 from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
@@ -191,6 +191,13 @@ def test_what_is_wrong_with_one_application_fails_a_task_of_its_own_at_once(
     assert failing() == {"broken", "secret", absent}
 
 
+def test_the_relative_path_of_a_spec_is_no_application(spark: StubSpark, repository: str) -> None:
+    (entry,) = decide(conf(repository, "relative.yaml"))
+    assert (entry["application_id"], entry["refusal"]["code"]) == ("relative.yaml", "path-relative")
+    failing_applications.record(Settings.from_environment().reports, "relative.yaml", "d/r/t/0", entry["refusal"])
+    assert failing() == set()
+
+
 def failing() -> set[str]:
     """The applications that the page shows as failing."""
     index = ReportIndex(Settings.from_environment().reports)
@@ -288,8 +295,19 @@ def test_a_run_with_another_repository_does_not_change_what_the_page_shows(
     directory = Settings.from_environment().reports
     before = Freshness(1, 1, repository="file:///site")
     record_checks(directory, {"app": before}, set())
+    failing_applications.record(directory, "app", "checkpoint_stores/r/decide/-1", {"error": "Retryable"})
     decide(conf(world.url, world.spec))
     assert (read_checks(directory)["app"] == before) is is_elsewhere
+    assert failing() == ({"app"} if is_elsewhere else set())
+
+
+def test_another_repository_that_cannot_be_used_is_no_failure_of_the_applications(
+    spark: StubSpark, repository: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATECORE_REPOSITORY", repository)
+    with raises(NotFound, "repository-not-found"):
+        decide(conf((tmp_path / "away").as_uri(), spec("orders")))
+    assert failing() == set()
 
 
 def test_what_a_tick_has_proven_of_a_snapshot_is_not_taken_back_by_the_next(
