@@ -47,7 +47,7 @@ from statecore.airflow.assets import SNAPSHOTS
 from statecore.airflow.checkpoint_operator import StatecoreCheckpointOperator
 from statecore.airflow.failures import refused, retry_policy
 from statecore.airflow.form import applications_param, params_of, spark_params
-from statecore.airflow.settings import CHECKPOINT_PRIORITY, Settings
+from statecore.airflow.settings import CHECKPOINT_PRIORITY, DECIDE_PRIORITY, Settings
 from statecore.jobs.checkpoint.request import CheckpointRequest
 
 SETTINGS = Settings.from_environment()
@@ -93,7 +93,7 @@ with DAG(
     },
 ):
 
-    @task
+    @task(priority_weight=DECIDE_PRIORITY)
     def decide(**context: Any) -> list[dict[str, Any]]:
         """Find the applications that are due; one request for each of them."""
         import logging

@@ -34,7 +34,7 @@ from airflow.sdk import DAG, task
 
 from statecore.airflow.failures import refused, retry_policy
 from statecore.airflow.prune import CollectionApproval, params
-from statecore.airflow.settings import Settings
+from statecore.airflow.settings import MAPPED_AT_ONCE, Settings
 
 SETTINGS = Settings.from_environment()
 SETTINGS.check_prune_schedule()
@@ -75,7 +75,11 @@ with DAG(
 
         prune_tasks.check_plans(planned, logging.getLogger(__name__))
 
-    @task(pool=SETTINGS.jobs_pool, map_index_template="{{ task.op_kwargs['application_id'] }}")
+    @task(
+        pool=SETTINGS.jobs_pool,
+        max_active_tis_per_dag=MAPPED_AT_ONCE,
+        map_index_template="{{ task.op_kwargs['application_id'] }}",
+    )
     def prune(application_id: str, lists: list[str], **context: Any) -> dict[str, Any]:
         """Delete what an earlier run has listed and the plan has shown, and list what is garbage now."""
         import logging

@@ -40,7 +40,7 @@ from statecore.airflow.failures import retry_policy
 from statecore.airflow.form import applications_param, params_of, spark_params
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.requests import NOT_OF_SNAPSHOTS
-from statecore.airflow.settings import Settings
+from statecore.airflow.settings import MAPPED_AT_ONCE, Settings
 from statecore.jobs.restore.request import RestoreRequest
 
 SETTINGS = Settings.from_environment()
@@ -93,4 +93,5 @@ with DAG(
         map_index_template="{{ task.application_id }}",
         retry_policy=retry_policy(),
         pool=SETTINGS.jobs_pool,
+        max_active_tis_per_dag=MAPPED_AT_ONCE,
     ).expand_kwargs(read_specs())

@@ -29,7 +29,7 @@ from airflow.sdk import DAG, Param, task
 
 from statecore.airflow.failures import refused, retry_policy
 from statecore.airflow.form import repository_params
-from statecore.airflow.settings import Settings
+from statecore.airflow.settings import MAPPED_AT_ONCE, Settings
 from statecore.airflow.verify_operator import StatecoreVerifyOperator
 from statecore.errors import StatecoreError
 from statecore.repository.maintenance.verification_record import Level
@@ -90,5 +90,6 @@ with DAG(
 
     StatecoreVerifyOperator.partial(
         task_id="verify",
+        max_active_tis_per_dag=MAPPED_AT_ONCE,
         map_index_template="{{ task.application_id }}",
     ).expand_kwargs(list_applications())

@@ -60,6 +60,13 @@ DEFAULT_POOL = "default_pool"
 CHECKPOINT_PRIORITY = 10
 """Priority weight of checkpoints: of the tasks that wait for a slot they come first, for their interval passes."""
 
+DECIDE_PRIORITY = 20
+"""Priority weight of ``decide``: a check of all applications comes before the checkpoint of one."""
+
+MAPPED_AT_ONCE = 8
+"""Mapped tasks of a Dag that run at once, where one has a task for each application: at a full hour several such Dags
+begin, and fifty tasks each would take all slots of the executor (``core.parallelism``, 32 by default)."""
+
 _LEAST_TICK_MS, _LONGEST_TICK_MS = 5_000, 3_600_000
 
 

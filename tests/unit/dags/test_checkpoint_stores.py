@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from statecore.airflow import due_applications as deciding
 from statecore.airflow.due_applications import due_requests
-from statecore.airflow.settings import CHECKPOINT_PRIORITY, Settings
+from statecore.airflow.settings import CHECKPOINT_PRIORITY, MAPPED_AT_ONCE, Settings
 from statecore.airflow.ui import failing_applications
 from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
 from statecore.errors import Invalid, NotFound, Reason, Retryable, StatecoreError
@@ -146,7 +146,10 @@ def test_an_application_has_one_checkpoint_that_waits(
 
 def test_checkpoints_come_before_other_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     decide, checkpoint = (load().task_dict[name] for name in ("decide", "checkpoint"))
-    assert decide.priority_weight == checkpoint.partial_kwargs["priority_weight"] == CHECKPOINT_PRIORITY
+    assert decide.priority_weight > checkpoint.partial_kwargs["priority_weight"] == CHECKPOINT_PRIORITY
+    mapped = {"verify_snapshots": "verify", "prune_snapshots": "prune", "snapshot_state": "publish"}
+    for dag_id, task_id in mapped.items():
+        assert load_dag(dag_id).task_dict[task_id].partial_kwargs["max_active_tis_per_dag"] == MAPPED_AT_ONCE
     monkeypatch.setenv("STATECORE_JOBS_POOL", "long_jobs")
     bag = DagBag(str(ROOT / "dags"))
     pools = {
