@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from statecore.airflow.ui.failing_applications import KEPT_SECONDS
 from statecore.airflow.ui.state_view import run_of
+from statecore.jobs.attempt import parsed_time
 from statecore.jobs.history.report_head import ReportHead, ReportOutcome
 from statecore.jobs.history.report_index import InstanceReports
+
+_REFUSED = frozenset({"Invalid", "NotFound"})
+"""Kinds of error with which a job is refused; after ``Fenced`` there is no alarm anyway."""
+
+_CHANGING = frozenset({"place", "publish"})
+"""Phases in which a job may have changed something."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +25,12 @@ class Standing:
     """An instance with what was found of its snapshots.
 
     Attributes:
+        now: seconds since the epoch.
         fresh: what the last check found (``store_page``); ``None`` for a state directory, or without checks.
     """
 
     reports: InstanceReports
+    now: float
     fresh: Mapping[str, Any] | None = None
 
     @property
@@ -38,11 +48,18 @@ class Standing:
 
     @property
     def is_over(self) -> bool:
-        """Whether the latest attempt failed, and a later check has found that the snapshot has all records."""
+        """Whether the latest attempt failed, and that says nothing of now any more.
+
+        That is where a later check has found that the snapshot has all records. A job of a state directory that was
+        refused has changed nothing, and no check looks at the directory: it is over after as long as a refusal of the
+        spec is kept.
+        """
         fresh, last = self.fresh, self.last
-        if not _has_failed(last) or _is_verification(last) or fresh is None:
+        if not _has_failed(last) or _is_verification(last):
             return False
-        return not fresh["is_late"] and str(fresh["current"]) > last.when
+        if self.reports.instance.state_dir:
+            return _was_refused(last) and self._is_past(last.when)
+        return fresh is not None and not fresh["is_late"] and str(fresh["current"]) > last.when
 
     @property
     def failure(self) -> ReportHead | None:
@@ -56,6 +73,10 @@ class Standing:
         It has changed nothing, and is no alarm.
         """
         return self.failure is not None and self.failure.error.get("error") == "Fenced"
+
+    def _is_past(self, when: str) -> bool:
+        time = parsed_time(when)
+        return time is not None and self.now - time.timestamp() > KEPT_SECONDS
 
     @property
     def failing_since(self) -> str:
@@ -79,6 +100,11 @@ class Standing:
 
 def _has_failed(head: ReportHead) -> bool:
     return head.outcome is ReportOutcome.FAILED
+
+
+def _was_refused(head: ReportHead) -> bool:
+    """Whether a job was refused before it could change anything."""
+    return head.error.get("error") in _REFUSED and head.error.get("phase") not in _CHANGING
 
 
 def _is_verification(head: ReportHead) -> bool:

@@ -116,11 +116,13 @@ def _index() -> ReportIndex:
 
 def _standing() -> Callable[[InstanceReports], Standing]:
     """How instances stand, by the clock of now; those without a state directory in the repository that is checked."""
-    freshness = _freshness()
+    now = time.time()
+    freshness = _freshness(now)
 
     def of(reports: InstanceReports) -> Standing:
         fresh = freshness(reports.instance)
-        return Standing(reports.of_repository(fresh["repository"]) if fresh and fresh["repository"] else reports, fresh)
+        shown = reports.of_repository(fresh["repository"]) if fresh and fresh["repository"] else reports
+        return Standing(shown, now, fresh)
 
     return of
 
@@ -129,9 +131,9 @@ def _is_red(standing: Callable[[InstanceReports], Standing]) -> Callable[[Instan
     return lambda reports: standing(reports).is_red
 
 
-def _freshness() -> Callable[[Instance], dict[str, Any] | None]:
+def _freshness(now: float) -> Callable[[Instance], dict[str, Any] | None]:
     """The age of the snapshot of an instance; ``None`` for a state directory, or without scheduled checkpoints."""
-    settings, now_ms = Settings.from_environment(), int(time.time() * 1000)
+    settings, now_ms = Settings.from_environment(), int(now * 1000)
     tick_ms = settings.checkpoint_tick_ms
     checks = {} if tick_ms is None else read_checks(settings.reports)
 
