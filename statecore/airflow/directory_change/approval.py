@@ -24,6 +24,8 @@ from statecore.airflow.directory_change.xcom_values import (
 )
 from statecore.airflow.failures import JobRefused
 from statecore.airflow.reports import columns
+from statecore.jobs.migrate.report import MigrationOutcome
+from statecore.jobs.repair.report import RepairOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,6 +35,9 @@ ANSWER_KEY = "answer"
 
 _NAMED = 20
 """Number of directories that a failure names."""
+
+_UNCHANGED = frozenset({str(MigrationOutcome.UNCHANGED), str(RepairOutcome.UNCHANGED)})
+"""Outcomes in the report of a job that had nothing to do."""
 
 
 class DirectoryChangeApproval(ApprovalOperator):
@@ -202,6 +207,8 @@ def _outcome(
         return Outcome.NEEDS_APPROVAL if entry is not None and not entry["plan_id"] else Outcome.NOT_CHANGED
     if checked is None:
         return Outcome.VERIFICATION_FAILED
+    if result["outcome"] in _UNCHANGED:  # something else has changed the directory since it was planned
+        return Outcome.NOTHING_TO_DO
     return Outcome.CHANGED if checked.get("verified", True) else Outcome.NOT_VERIFIED
 
 

@@ -174,6 +174,9 @@ def test_the_outcome_of_a_directory_is_that_of_its_tasks() -> None:
     assert became(plan(0)) == (Outcome.NOT_CHANGED, "not migrated")
     assert became(plan(0), applied)[0] is Outcome.VERIFICATION_FAILED
     assert became(plan(0), applied, {"outcome": "nothing to do"}) == (Outcome.CHANGED, "migrated")
+    done_by_others: Any = {"outcome": "nothing to do"}
+    assert became(plan(0), done_by_others, done_by_others) == (Outcome.NOTHING_TO_DO, "nothing to do")
+    assert became(plan(0), done_by_others)[0] is Outcome.VERIFICATION_FAILED
     assert became(plan(0), applied, {"verified": False})[0] is Outcome.NOT_VERIFIED
 
 
