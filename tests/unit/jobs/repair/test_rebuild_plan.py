@@ -106,6 +106,5 @@ def test_the_kind_in_the_spec_is_doubted_where_every_task_has_the_store_in_the_p
     note: Any = SimpleNamespace(
         code="store-undeclared", task="0_0", store="w", what="", repair=None, evidence={"ignored": "rocksdb/w"}
     )
-    stores: list[Any] = [SimpleNamespace(task=task, store="w", kind=StoreKind.WINDOW, databases=[]) for task in here]
-    of: Any = SimpleNamespace(stores=("w",), tasks=("0_0",))
-    assert len(doubts_about(of, (FULL,), (note,), stores)) == count
+    stores = [store_of(task, {}) for task in here]
+    assert len(doubts_about(REBUILD, (FULL,), (note,), stores)) == count
