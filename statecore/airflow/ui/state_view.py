@@ -57,12 +57,14 @@ class ApplicationPage:
     Attributes:
         applications: the selected instances by application, those with an alarm first, then by name.
         number: the page, from 1.
+        total, red: selected applications on all pages, and those of them with an alarm.
     """
 
     applications: tuple[ApplicationReports, ...]
     number: int
     pages: int
     total: int
+    red: int
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def application_page(
     found.sort(key=lambda one: (one.name not in red, one.name))
     pages = max(1, -(-len(found) // size))
     number = min(max(number, 1), pages)
-    return ApplicationPage(tuple(found[(number - 1) * size : number * size]), number, pages, len(found))
+    return ApplicationPage(tuple(found[(number - 1) * size : number * size]), number, pages, len(found), len(red))
 
 
 def _only(

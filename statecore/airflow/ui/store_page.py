@@ -62,6 +62,7 @@ def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, An
         "page": shown.number,
         "pages": shown.pages,
         "total": shown.total,
+        "red": shown.red,
         "applications": [
             {
                 "name": one.name,

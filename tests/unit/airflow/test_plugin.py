@@ -81,7 +81,7 @@ def test_the_page_shows_each_store_of_each_instance(client: Callable[..., Any], 
     assert "in 12.3 s" in text
     assert 'href="/dags/restore_stores/runs/manual__1/tasks/restore/mapped/0"' in text
     answer = client("/stores", "viewer").json()
-    assert (answer["version"], answer["page"], answer["pages"], answer["total"]) == (1, 1, 1, 1)
+    assert (answer["version"], answer["page"], answer["pages"], answer["total"], answer["red"]) == (1, 1, 1, 1, 0)
     second, first = answer["applications"][0]["instances"]
     assert [(one["task"], one["rows"]) for one in first["partitions"]] == [("0_0", 1_234_567), ("0_1", 0)]
     assert (second["host"], second["state_dir"], len(second["partitions"])) == ("one", "/var/b", 1)

@@ -24,7 +24,7 @@ def index(tmp_path: Path) -> ReportIndex:
 def test_applications_with_an_alarm_come_first_then_by_name(index: ReportIndex) -> None:
     first = application_page(index, size=10)
     assert [one.name for one in first.applications] == ["app-07", *(f"app-{n:02d}" for n in range(10) if n != 7)]
-    assert (first.number, first.pages, first.total) == (1, 3, 25)
+    assert (first.number, first.pages, first.total, first.red) == (1, 3, 25, 1)
     last = application_page(index, number=99, size=10)
     assert ([one.name for one in last.applications][-1], last.number) == ("app-24", 3)
     red = application_page(index, is_red=lambda one: one.instance.host == "node-12")
