@@ -126,6 +126,17 @@ def processes(mark: str) -> dict[int, str]:
     return found
 
 
+def workers_of(mark: str) -> list[int]:
+    """The Python workers of Spark, without the daemon that forks them."""
+    forked = [pid for pid, words in processes(mark).items() if "statecore.spark.daemon" in words]
+    return [pid for pid in forked if parent_of(pid) in forked]
+
+
+def parent_of(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:")))
+
+
 def until(condition: Callable[[], bool], what: str, seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -239,8 +250,8 @@ def test_a_worker_that_dies_is_named_without_a_stack_trace(
     world: World, number: int, code: int, kind: str, what: str, action: str
 ) -> None:
     with hanging(world, world.command_line(), world.application_id) as process:
-        workers = [pid for pid, words in processes(world.application_id).items() if "statecore.spark.daemon" in words]
-        os.kill(max(workers), number)
+        for worker in workers_of(world.application_id):
+            os.kill(worker, number)
         world.broker.thaw()
         out, err = process.communicate(timeout=1200)
     error = json.loads(out)
