@@ -105,7 +105,8 @@ def test_an_absent_topic_that_is_not_the_declared_one_does_not_prevent_a_recover
     world.damage("rates", -4)
     report = world.recover(apply=True)
     assert starts(report)["prices-store"] == ("sound" if beside else "answers wrongly")
-    assert (report.outcome, report.exit_code) == (RepairOutcome.REPAIRED, 0 if beside else 22)
+    ended = (RepairOutcome.REPAIRED, 0) if beside else (RepairOutcome.PARTLY_REPAIRED, 22)
+    assert (report.outcome, report.exit_code) == ended
     assert world.rows("rates") == TRUTH
 
 
