@@ -130,7 +130,7 @@ class Settings:
 
     def is_elsewhere(self, repository: object) -> bool:
         """Whether a run names another repository than the site's, of which the page and the metrics are."""
-        return self.repository is not None and str(repository).rstrip("/") != self.repository.rstrip("/")
+        return None not in (repository, self.repository) and _place_of(repository) != _place_of(self.repository)
 
     def check_schedule(self) -> None:
         """Check that scheduled snapshots have applications and a repository. Raises ``Invalid``."""
@@ -169,6 +169,11 @@ def _lacking(schedule: str, absent: list[str]) -> Invalid:
         action=f"Set {' and '.join(absent)} for all components of Airflow, or unset {schedule}.",
         settings=absent,
     )
+
+
+def _place_of(repository: object) -> str:
+    """Bucket and prefix, or directory, of a repository's URL: options say how it is reached."""
+    return str(repository).partition("?")[0].removeprefix("file://").rstrip("/")
 
 
 def _tick(text: str) -> int | None:

@@ -124,7 +124,7 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
     spec = load_spec(arguments.spec) if arguments.spec else None
     name = _application(arguments)
     check_application(spec, name)
-    places = find_store(application_directory(arguments.state_dir, name), arguments.store, arguments.task)
+    places = find_store(application_directory(arguments.state_dir, name), arguments.store, arguments.task, spec)
     kind = kind_of(places, StoreKind(arguments.kind) if arguments.kind else None, spec)
     declared = spec and spec.store(arguments.store)
     segmentation = segmentation_of(declared) if declared else None

@@ -211,8 +211,11 @@ def without_older(
     return [replace(one, repair=_of_older(one)) if one.task in older else one for one in every]
 
 
-def restore_remedy(finding: Finding) -> str:
-    """The restore that rebuilds a store which a repair does not, because its task is of an older release; or empty."""
+def restore_remedy(finding: Finding, spec: ApplicationSpec | None) -> str:
+    """The restore that rebuilds a store which a repair does not, because its task is of an older release; or empty.
+
+    It is one of all stores of the task: the others have their offsets in a file of the task alone.
+    """
     kind = CATALOG[finding.code]
     if (
         finding.repair is not None
@@ -224,7 +227,10 @@ def restore_remedy(finding: Finding) -> str:
         return ""
     found = TaskId.match(finding.task)
     partition = "" if found is None or found.is_global else f" --partition {found.partition}"
-    return f" A restore by its spec does: statecore restore --replace --store {finding.store}{partition}."
+    stores = () if spec is None or found is None else spec.stores_of(finding.task)
+    names = [one.name for one in stores if one.is_logged and one.kind.can_be_built] or [finding.store]
+    command = " ".join(["statecore restore --replace", *(f"--store {name}" for name in names)]) + partition
+    return f" A restore by its spec does: {command}. Then migrate the directory to the application's release."
 
 
 def _of_older(finding: Finding) -> Repair | None:

@@ -28,7 +28,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.readonly_database import Database, opened_database
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import DatabaseOnDisk
-from statecore.statedir.store_places import StorePlace, store_places, suggest_names
+from statecore.statedir.store_places import StorePlace, split_ignored, store_places, suggest_names
 from statecore.statedir.task_layout import why_partially_deleted
 from statecore.stores.rocksdb.directory_lock import writer_of
 
@@ -208,9 +208,11 @@ def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> tuple[StorePlace, ...]:
+def find_store(
+    directory: StateDirectory, store: str, tasks: Sequence[str], spec: ApplicationSpec | None = None
+) -> tuple[StorePlace, ...]:
     """The directories of a store. Raises ``NotFound``, with existing names, if it has none, or none in these tasks."""
-    every = store_places(directory)
+    every, _ = split_ignored(store_places(directory), spec)
     places = [place for place in every if place.store == store]
     if not places:
         raise NotFound(

@@ -140,9 +140,11 @@ def existing_blobs(
 
 
 def is_archive_refusing(blobs: Blobs, name: str) -> bool:
-    """Whether an archived blob cannot be read, because it was not restored."""
+    """Whether an archived blob cannot be read, because it was not restored; one that was deleted since is not."""
     try:
         blobs.get(name, 0, 1)
+    except NotFound:
+        return False
     except Invalid as error:
         if error.code != "blob-archived":
             raise

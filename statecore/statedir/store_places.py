@@ -80,6 +80,8 @@ def _ignored(named: Sequence[StorePlace], spec: ApplicationSpec | None) -> list[
     declared = declared_at(spec, named[0].task, named[0].store)
     if declared is not None and declared.kind.can_be_built:
         others = [one for one in named if one.segmented is not declared.kind.is_segmented]
+        if not declared.is_logged and not any(one.databases for one in named if one not in others):
+            return []  # its rows are nowhere else, so the declared kind is the more likely mistake
         return [one for one in others if one.databases or has_database(one.path) or not foreign_files(one.path)]
     if declared is not None and declared.kind is not StoreKind.UNKNOWN:
         return []

@@ -58,7 +58,8 @@ class Standing:
         if not _has_failed(last) or _is_verification(last):
             return False
         if self.reports.instance.state_dir:
-            return _was_refused(last) and self._is_past(last.when)
+            since = takewhile(lambda one: not one.succeeded, self.reports.attempts)
+            return all(map(_was_refused, since)) and self._is_past(last.when)
         return fresh is not None and not fresh["is_late"] and str(fresh["current"]) > last.when
 
     @property
@@ -104,7 +105,7 @@ def _has_failed(head: ReportHead) -> bool:
 
 def _was_refused(head: ReportHead) -> bool:
     """Whether a job was refused before it could change anything."""
-    return head.error.get("error") in _REFUSED and head.error.get("phase") not in _CHANGING
+    return _has_failed(head) and head.error.get("error") in _REFUSED and head.error.get("phase") not in _CHANGING
 
 
 def _is_verification(head: ReportHead) -> bool:

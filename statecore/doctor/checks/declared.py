@@ -151,6 +151,9 @@ def _is_expected(store: StoreSpec) -> bool:
     return store.is_logged and store.kind.can_be_built
 
 
+_ELSEWHERE = "Nothing if other instances have its tasks; else correct the name or the subtopology in the spec."
+
+
 def _absent(
     spec: ApplicationSpec, places: Sequence[StorePlace], empty_tasks: Sequence[str], context: CheckContext
 ) -> list[Finding]:
@@ -168,7 +171,7 @@ def _absent(
             found.append(Finding("store-absent", text, severity, task, store.name, repair=Repair.REBUILD))
         if not tasks and store.name not in named and store.subtopology not in emptied:
             what += ", and none of its tasks is here"
-            found.append(Finding("store-absent", what, Severity.WARNING, store=store.name))
+            found.append(Finding("store-absent", what, Severity.NOTE, store=store.name, own_remedy=_ELSEWHERE))
     return found
 
 

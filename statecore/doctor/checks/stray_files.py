@@ -117,6 +117,7 @@ def check_ignored(places: Sequence[StorePlace]) -> list[Finding]:
             Severity.NOTE,
             place.task,
             place.store,
+            own_remedy="If the kind in the spec is right, nothing has to be done, and the directory may be moved away.",
             evidence={IGNORED: place.name},
         )
         for place in places

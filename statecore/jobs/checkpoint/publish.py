@@ -136,7 +136,7 @@ def rebased(
     """
     rebuilt = tuple(one for one in mine.stores if (mine.task, one.store) in damaged)
     if rebuilt:
-        whole = rebase_rebuild(replace(mine, stores=rebuilt), theirs, None)
+        whole = rebase_rebuild(replace(mine, stores=rebuilt), theirs, base)
         others = replace(mine, stores=tuple(one for one in mine.stores if one not in rebuilt))
         advanced = rebased(others, theirs, base, reconciled)
         return whole if advanced is None else replace(mine, stores=(*advanced.stores, *whole.stores))

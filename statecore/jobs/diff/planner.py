@@ -18,7 +18,14 @@ from statecore.jobs.diff.request import DiffRequest
 from statecore.spec.model import ApplicationSpec, segmentation_of
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, read_stopped_store_offsets
-from statecore.statedir.store_places import StorePlace, changelog_at, declared_at, store_places, suggest_names
+from statecore.statedir.store_places import (
+    StorePlace,
+    changelog_at,
+    declared_at,
+    split_ignored,
+    store_places,
+    suggest_names,
+)
 
 _NO_STORE = StoppedStoreOffsets()
 
@@ -28,13 +35,14 @@ class DiffPlanner:
 
     def __init__(self, context: JobContext[DiffRequest], note: Callable[[str], None]) -> None:
         self._request, self._application, self._note = context.request, context.application_id, note
+        self._spec = context.declared
 
     def places(self, directory: StateDirectory) -> dict[Key, StorePlace]:
         """The selected stores of a directory."""
         stores, tasks = self._request.stores, self._request.tasks
         return {
             (place.task, place.store): place
-            for place in store_places(directory)
+            for place in split_ignored(store_places(directory), self._spec)[0]
             if (not stores or place.store in stores) and (not tasks or place.task in tasks)
         }
 

@@ -29,6 +29,7 @@ class Repositories:
         self.notes: list[str] = []
         self._say, self._request = context.say, context.request
         self._left: list[tuple[Snapshots, FoundSnapshot]] = []
+        self._left_out: list[StatecoreError] = []
         errors = []
         for url in (self._request.repository, *self._request.replicas):
             try:
@@ -69,12 +70,15 @@ class Repositories:
         """Skip damaged files; leave out a repository that does not give them. Raises an error of anything else."""
         if isinstance(error, Corrupted):
             self.skip(error)
-        elif len(self._left) > 1 and error.context.get("repository") == self.snapshots.repository.url:
-            self._left.remove((self.snapshots, self.found))
-            self._note(f"{self.snapshots.repository.url} was left out: {error.what}")
-            self._take_newest()
-        else:
+            return
+        if error.context.get("repository") != self.snapshots.repository.url:
             raise error
+        self._left_out.append(error)
+        if len(self._left) == 1:
+            raise self._left_out[0]
+        self._left.remove((self.snapshots, self.found))
+        self._note(f"{self.snapshots.repository.url} was left out: {error.what}")
+        self._take_newest()
 
     def skip(self, error: StatecoreError) -> None:
         """Skip the selected snapshot, and select the next newest."""
@@ -83,8 +87,9 @@ class Repositories:
         try:
             self._left.insert(at, (self.snapshots, self.snapshots.after(self.found, error)))
         except StatecoreError as none_left:
+            self._left_out.append(none_left)
             if not self._left:
-                raise
+                raise self._left_out[0] from none_left
             self._note(f"{self.snapshots.repository.url} was left out: {none_left.what}")
         self._take_newest()
 

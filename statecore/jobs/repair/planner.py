@@ -107,7 +107,7 @@ class RepairPlanner:
         for finding in findings:
             documents.append(document := finding.to_json())
             if finding.repair is not Repair.REBUILD:
-                document["remedy"] += restore_remedy(finding)
+                document["remedy"] += restore_remedy(finding, declared)
             elif declared is None:
                 document["remedy"] += f" {_GIVE_SPEC}"
             elif not is_rebuildable(declared, finding.task, finding.store):
@@ -134,7 +134,7 @@ class RepairPlanner:
                 one.codes,
                 sources=self._sources(one),
                 logs=logs.get(one, ()),
-                doubts=doubts_about(one, logs[one], found.findings, found.stores) if one in logs else (),
+                doubts=doubts_about(one, logs.get(one, ()), found.findings, found.stores),
             )
             for one in repairs.rebuilds
         )

@@ -164,7 +164,8 @@ def doubts_about(
 def _other_place(name: str, rebuild: Rebuild, findings: Sequence[Finding], stores: Sequence[StoreView]) -> str:
     """The directory that a store has in all its tasks, if it is the place of another kind; else empty."""
     subtopology = TaskId.parse(rebuild.tasks[0]).subtopology
-    if any(one.store == name and TaskId.parse(one.task).subtopology == subtopology for one in stores):
+    own = (one for one in stores if one.store == name and TaskId.parse(one.task).subtopology == subtopology)
+    if any(database.rows != 0 for one in own for database in one.databases):
         return ""
     notes = (one for one in findings if (one.code, one.store) == ("store-undeclared", name))
     return next(

@@ -87,8 +87,15 @@ def record_pinned(app_repository: ApplicationRepository, head: Head, wanted: Sna
 
 
 def record_kept(app_repository: ApplicationRepository, head: Head) -> None:
-    """Write the retention of a head that is about to be swapped in; pins stay, which others may remove meanwhile."""
-    _pointer(app_repository).change(lambda record: replace(record, keep=head.keep, needs=head.needs))
+    """Write the retention of a head that is about to be swapped in; pins stay, which others may remove meanwhile.
+
+    A new record, of which there was none or a damaged one, has those of the head.
+    """
+    _pointer(app_repository).change(
+        lambda record: (
+            replace(record, keep=head.keep, needs=head.needs) if record.generation else _with_head(record, head)
+        )
+    )
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_plan import placement_notes, refusals
 from statecore.statedir.placement_stores import SiblingStore, siblings_of
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_places import StorePlace, store_places
+from statecore.statedir.store_places import StorePlace, split_ignored, store_places
 from statecore.statedir.work_directory import STANDBY, STANDBY_LOGS
 from statecore.stores.rocksdb.directory import identities_of
 from statecore.tasks.task_stores import standby_stores
@@ -58,7 +58,9 @@ class PromotionPlanner:
     def run(self, only: Sequence[str]) -> PromotionPlan:
         """Plan all tasks of the standby copy, or some."""
         selected = self._selected_tasks(only)
-        standby_places, live_places = _by_task(self.standby), _by_task(self.directory)
+        standby_places, live_places = (
+            _by_task(directory, self.application) for directory in (self.standby, self.directory)
+        )
         self._written = WrittenBy(self.application, live_places)
         self.progress.phase("inspect", len(selected), "tasks")
         tasks: dict[str, PromotedTask] = {}
@@ -374,8 +376,8 @@ def _behind(copy: StandbyCopy, ends: Mapping[TopicPartition, ChangelogEnd]) -> i
     return max(end.end - max(copy.position, end.log.log_start), 0)
 
 
-def _by_task(directory: StateDirectory) -> dict[str, dict[str, StorePlace]]:
+def _by_task(directory: StateDirectory, spec: ApplicationSpec) -> dict[str, dict[str, StorePlace]]:
     found: dict[str, dict[str, StorePlace]] = {}
-    for place in store_places(directory):
+    for place in split_ignored(store_places(directory), spec)[0]:
         found.setdefault(place.task, {})[place.store] = place
     return found

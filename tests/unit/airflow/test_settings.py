@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,21 @@ def test_checkpoints_by_schedule_need_applications_and_a_repository() -> None:
         Settings.from_environment(said).check_tick()
     Settings.from_environment({**said, "STATECORE_REPOSITORY": "s3://states"}).check_tick()
     Settings.from_environment({"STATECORE_SPECS": "/a.yaml"}).check_tick()
+
+
+@pytest.mark.parametrize(
+    ("site", "named", "is_elsewhere"),
+    [
+        ("s3://states/production?region=a&sse=b", "s3://states/production/?sse=b&region=a", False),
+        ("s3://states/production", "s3://states/production?region=a", False),
+        ("/data/repository", "file:///data/repository/", False),
+        ("/data/repository", None, False),
+        (None, "/data/repository", False),
+        ("s3://states/production", "s3://states/replica", True),
+    ],
+)
+def test_a_repository_is_the_same_whatever_its_options_are(
+    monkeypatch: pytest.MonkeyPatch, site: str | None, named: str | None, is_elsewhere: bool
+) -> None:
+    settings = replace(Settings.from_environment(), repository=site)
+    assert settings.is_elsewhere(named) is is_elsewhere

@@ -217,5 +217,5 @@ def test_what_a_store_that_is_now_in_memory_has_left_is_only_a_warning(tmp_path,
     (one,) = found.findings
     assert (one.code, one.severity, one.store, one.repair) == ("kind-mismatch", WARNING, "m", None)
     assert "move the directory away" in one.remedy
-    assert restore_remedy(one) == ""
+    assert restore_remedy(one, None) == ""
     assert asked == ["s"]

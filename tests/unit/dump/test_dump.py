@@ -262,3 +262,9 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path):
     assert (os.read(reader, 9), pipe.is_fifo()) == (b"rows", True)
     os.close(reader)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["null", "pipe"]
+
+
+def test_a_copy_in_a_place_that_kafka_streams_ignores_is_not_dumped_too(tmp_path):
+    for place in ("rocksdb/s", "s"):
+        write_stamped(tmp_path / "app/0_0" / place, 3)
+    assert len(rows_of(dump_of(tmp_path, "s"))) == 3

@@ -39,3 +39,10 @@ def test_a_restore_that_was_refused_is_an_alarm_for_a_day(kind: str, phase: str,
 def test_a_publication_that_was_refused_is_an_alarm_until_the_next_one() -> None:
     error = {"error": "Invalid", "code": "partition-unknown"}
     assert standing(attempt(0, state_dir=""), 2 * KEPT_SECONDS, **error).is_red
+
+
+def test_a_refusal_after_a_job_that_may_have_changed_something_stays_an_alarm() -> None:
+    tried = attempt(0)
+    refused = read_head(failed(tried, error="Invalid", code="owner-unknown", phase="plan"))
+    dead = read_head(failed(attempt(-60), error="Retryable", code="disk-failed", phase="place"))
+    assert Standing(InstanceReports(tried.instance, (refused, dead), ()), BEGAN + 2 * KEPT_SECONDS).is_red

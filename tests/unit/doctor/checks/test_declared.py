@@ -104,7 +104,7 @@ def test_a_store_of_tasks_that_are_not_here_is_nothing_to_rebuild_here(tmp_path)
         "  0: {stores: {s: {kind: key-value}}}\n  1: {stores: {elsewhere: {kind: key-value}}}\n"
     )
     (one,) = diagnose(tmp_path, spec=spec).findings
-    assert (one.code, one.store, one.severity, one.repair) == ("store-absent", "elsewhere", WARNING, None)
+    assert (one.code, one.store, one.severity, one.repair) == ("store-absent", "elsewhere", NOTE, None)
 
 
 def test_an_undecided_kind_is_reported_once_and_never_as_missing(tmp_path):
@@ -163,6 +163,14 @@ def test_a_store_that_is_only_in_the_place_of_other_kinds_is_absent(tmp_path, ta
         for store in ("s", "w")
         for what in (("store-absent", WARNING, Repair.REBUILD), ("store-undeclared", NOTE, None))
     }
+
+
+def test_a_store_without_a_changelog_is_never_ignored_where_its_own_place_is_empty(tmp_path):
+    """Its rows are nowhere else, and the kind in the spec may be wrong."""
+    plain(tmp_path)
+    stores = "s: {kind: timestamped-window, retention: 10m, changelog: none}"
+    spec = read_spec(SPEC.format(guarantee="at_least_once", stores=stores))
+    assert ("kind-mismatch", LOSS) in {(one.code, one.severity) for one in diagnose(tmp_path, spec=spec).findings}
 
 
 def leftover_database(task):

@@ -22,7 +22,7 @@ def test_a_declared_grace_buffer_has_the_offset_of_its_own_file(tmp_path: Path) 
     write_database(task / "rocksdb" / "s", {"default": [], "offsets": offsets(PART.topic, 0, 5)})
     (task / store_checkpoint_file("s")).write_bytes(encode_checkpoint({PART: 9}))
     request = SimpleNamespace(stores=(), tasks=())
-    planner = DiffPlanner(SimpleNamespace(request=request, application_id="app"), print)  # type: ignore[arg-type]
+    planner = DiffPlanner(SimpleNamespace(request=request, application_id="app", declared=None), print)  # type: ignore[arg-type]
     places = planner.places(StateDirectory(tmp_path, "app"))
     store = StoreSpec("s", StoreKind.GRACE_BUFFER, 0, PART.topic)
     declared = replace(ApplicationSpec.undeclared("app"), stores=(store,))

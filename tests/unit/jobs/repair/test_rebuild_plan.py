@@ -106,5 +106,6 @@ def test_the_kind_in_the_spec_is_doubted_where_every_task_has_the_store_in_the_p
     note: Any = SimpleNamespace(
         code="store-undeclared", task="0_0", store="w", what="", repair=None, evidence={"ignored": "rocksdb/w"}
     )
-    stores = [store_of(task, {}) for task in here]
-    assert len(doubts_about(REBUILD, (FULL,), (note,), stores)) == count
+    stores = [store_of(task, {"w": 3}) for task in here]
+    empty = [store_of(task, {}) for task in ("0_0", "0_1")]
+    assert len(doubts_about(REBUILD, (FULL,), (note,), [*stores, *empty])) == count

@@ -378,6 +378,14 @@ def test_no_rebuild_is_planned_beside_a_store_that_cannot_be_opened_and_is_kept(
         assert (planned.tasks, left, plan.exit_code) == (("0_0", "0_1"), kept, 20)
 
 
+def test_a_kind_that_every_task_contradicts_is_doubted_without_brokers_too(application: Path) -> None:
+    spec = spec_file(application, '  "0": {stores: {table: {kind: timestamped-key-value}}}\n')
+    plan = repaired(application, apply=False, spec_path=spec)
+    assert [(one.codes, len(one.doubts)) for one in plan.rebuilt] == [(("kind-mismatch",), 1)]
+    with raises(Invalid, "rebuild-source-unverified"):
+        repaired(application, spec_path=spec)
+
+
 def test_a_repair_that_leaves_a_store_that_may_not_be_opened_is_one_in_part(application: Path) -> None:
     table(application / "0_0", 0, name="other")
     for file in (application / "0_0" / "rocksdb" / "other").glob("*.sst"):

@@ -226,6 +226,19 @@ def test_a_forget_that_was_killed_before_the_head_is_undone_in_the_record_by_the
     assert read_retention(app_repository).keep == app_repository.head().keep == Retention()
 
 
+def test_a_record_that_a_killed_forget_writes_anew_has_the_pins_of_the_head(
+    app_repository: ApplicationRepository, storage: Storage, network: Network, two: tuple[str, str]
+) -> None:
+    pin(app_repository, two[0], "audit")
+    storage.pointers[app_repository.names.retention] = b"{"
+    swaps = iter(range(100))
+    network.fault = lambda request, possible: "refused" if request == "swap" and next(swaps) else ""  # type: ignore[method-assign]
+    with pytest.raises(Retryable):
+        forget(app_repository, Retention(last=7))
+    network.fault = lambda request, possible: ""  # type: ignore[method-assign]
+    assert read_retention(app_repository).notes == app_repository.head().pins == {two[0]: "audit"}
+
+
 def test_of_two_forgets_at_once_the_record_has_what_the_head_has(
     app_repository: ApplicationRepository, monkeypatch: pytest.MonkeyPatch, two: tuple[str, str]
 ) -> None:
