@@ -88,7 +88,8 @@ def test_of_an_empty_directory_nothing_is_rebuilt(tmp_path):
     seen = examined(application, AT_LEAST_ONCE, declared=True)
     plan = plan_repairs(seen.findings, seen.stores)
     assert plan.is_empty
-    assert {one.code for one in plan.unrepaired} == {"store-absent"}
+    assert plan.unrepaired == ()
+    assert {(one.code, one.severity) for one in seen.findings} == {("store-absent", Severity.NOTE)}
 
 
 def test_a_task_of_a_partition_that_the_topic_does_not_have_is_left_and_the_others_are_rebuilt(tmp_path):
