@@ -17,12 +17,12 @@ RocksDB 7.9.2 (Kafka Streams 3.9) reads format versions up to 5, RocksDB 8.6 and
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import open_regular
-from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY, PLAIN_PARENT
 from statecore.formats.rocksdb_log import BlobFile, DamagedRecord, FilesElsewhere, LiveFile, Manifest, read_manifest
 from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.errors import not_readable_here, translate
@@ -149,8 +149,9 @@ def files_elsewhere(database: Path) -> str:
     """Why the SST files of a database must be in other directories, or were all deleted; empty if nothing suggests it.
 
     RocksDB does not write ``db_paths`` and ``cf_paths`` to its OPTIONS file. The only sign is a database that names
-    files of which none exists, so this is a suspicion, and callers must change nothing. SST files that it does not name
-    refute it: the application writes them there, and its MANIFEST is of another moment.
+    files of which none exists, so this is a suspicion, and callers must change nothing. Two things refute it: SST files
+    that it does not name (the application writes them there, and its MANIFEST is of another moment), and the same store
+    of another task, or another segment of it, with its files in place: both have the options of one setter.
     """
     try:
         manifest = read_manifest(current_manifest(database)[1])
@@ -168,8 +169,27 @@ def files_elsewhere(database: Path) -> str:
     everything = len(absent) == len(manifest.files) > len(of_rows)
     if not everything and len(of_rows) < _FEWEST:
         return ""
+    if any(_keeps_rows_here(other) for other in _same_store(database) if other != database):
+        return ""
     what = "SST files" if everything else "SST files with rows"
     return (
         f"none of the {len(absent)} {what} that its MANIFEST names exists: the application keeps them in another "
         "directory (db_paths or cf_paths in its rocksdb.config.setter), or all of them were deleted"
     )
+
+
+def _same_store(database: Path) -> Iterator[Path]:
+    """Databases of the same store: its other segments, and those of the tasks beside this one."""
+    parent = database.parent
+    for task in parent.parent.parent.glob("[0-9]*_[0-9]*"):
+        where = task / parent.name
+        yield from [where / database.name] if parent.name == PLAIN_PARENT else where.glob("*")
+
+
+def _keeps_rows_here(database: Path) -> bool:
+    """Whether SST files with rows that its MANIFEST names are in its directory."""
+    try:
+        files = read_manifest(current_manifest(database)[1]).files.values()
+    except (OSError, ValueError):
+        return False
+    return any(file.family != OFFSETS_COLUMN_FAMILY and (database / file.name).is_file() for file in files)

@@ -80,6 +80,37 @@ def test_where_files_of_another_moment_are_there_those_it_names_were_lost(
     assert (found.code, found.severity, found.repair) == ("file-missing", Severity.ERROR, Repair.REBUILD)
 
 
+@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize("moved", [("default", "data", "offsets"), ("default", "data")])
+def test_where_another_task_keeps_its_files_those_of_this_one_were_lost(
+    database: Path, moved: tuple[str, ...], here: bool
+) -> None:
+    """Both tasks have the options of one setter, which is told nothing but the store's name."""
+    other = database.parents[2] / "0_1/rocksdb/s"
+    write_database(
+        other, {"default": [(b"k", b"v")], "data": [(b"k", b"v")], "offsets": offsets("app-s-changelog", 1, 7)}
+    )
+    move(database, *moved)
+    if not here:
+        for file in other.glob("*.sst"):
+            file.unlink()
+    assert bool(files_elsewhere(database)) is not here
+    found = diagnose_directory(StateDirectory(database.parents[3], "app")).findings
+    assert {one.code for one in found if one.task == "0_0"} == {"file-missing" if here else "not-readable-here"}
+
+
+def test_a_segment_whose_files_are_gone_beside_one_that_has_them_lost_them(tmp_path: Path) -> None:
+    first, second = (tmp_path / f"0_0/windows/windows.{number}" for number in (0, 60000))
+    for path in (first, second):
+        write_database(path, {"default": [(b"k", b"v")], "offsets": offsets("app-windows-changelog", 0, 7)})
+    for file in first.glob("*.sst"):
+        file.unlink()
+    assert files_elsewhere(first) == ""
+    for file in second.glob("*.sst"):
+        file.unlink()
+    assert files_elsewhere(first)
+
+
 def test_what_is_no_database_says_nothing(tmp_path: Path) -> None:
     assert files_elsewhere(tmp_path) == files_elsewhere(tmp_path / "none") == ""
     (tmp_path / "CURRENT").write_text("MANIFEST-000001\n")
