@@ -222,6 +222,8 @@ def _of_files() -> dict[str, Damage]:
         "table-cut": Damage(_to_table(partial(cut, length=-60)), unreadable),
         "table-empty": Damage(_to_table(partial(cut, length=0)), unreadable),
         "table-missing": Damage(_to_table(Path.unlink), ("file-missing",)),
+        "tables-missing": Damage(_to_database(_each("*.sst")), ("file-missing",)),
+        "tables-of-segment-missing": Damage(_to_database(_each("*.sst"), WINDOWS), ("file-missing",)),
         "tables-of-another-moment": Damage(_to_database(_tables_renumbered), ("file-missing",), EXACTLY_ONCE),
         "table-of-segment-missing": Damage(_to_table(Path.unlink, WINDOWS), ("file-missing",)),
         **{

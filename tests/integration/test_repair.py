@@ -249,6 +249,7 @@ _no_current = _to_database(lambda database: (database / "CURRENT").unlink())
 _no_current_and_log = _to_database(
     lambda database: [path.unlink() for path in (database / "CURRENT", *database.glob("*.log"))]
 )
+_no_tables = _to_database(lambda database: [path.unlink() for path in database.glob("*.sst")])
 _open = _to_database(lambda database: damage_functions.set_status(database, 1))
 
 FAILS, LIES, RESTORES, WIPED = Wrong.FAILS, Wrong.LIES, Wrong.RESTORES, Wrong.WIPED
@@ -275,6 +276,7 @@ CASES = (
     Case("column-family-unknown", ALOS, "2_1", TABLE_STORE, _stray, FAILS),
     Case("column-family-unknown", ALOS, "2_2", SPARSE_STORE, _stray_rows, FAILS),
     Case("file-missing", ALOS, "2_3", TABLE_STORE, _rows(Path.unlink), FAILS, left_to_restore=12),
+    Case("file-missing", ALOS, "2_6", TABLE_STORE, _no_tables, FAILS, left_to_restore=12),
     Case(
         "database-unreadable",
         ALOS,
