@@ -63,7 +63,7 @@ class Finding:
         return CATALOG[self.code]
 
     @property
-    def may_stop(self) -> bool:
+    def is_harmful(self) -> bool:
         """Whether the application may not start with it, or answers wrongly."""
         return self.severity.rank >= Severity.ERROR.rank or self.code == NOT_READABLE_HERE
 

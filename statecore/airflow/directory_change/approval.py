@@ -164,7 +164,9 @@ def outcomes(
         handed_on = approved[number] if approved else None
         outcome = _outcome(plan, answer, handed_on, applied[number], verified[number])
         why = handed_on["why"] if handed_on and outcome is Outcome.NEEDS_APPROVAL else reasons[number]
-        text = _TEXTS[outcome].format(done=done)
+        result = applied[number]
+        unchanged = result is not None and result["outcome"] in _UNCHANGED
+        text = _TEXTS[outcome].format(done="nothing to do" if unchanged else done)
         found.append(
             {
                 "application_id": entry["application_id"],

@@ -151,7 +151,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         if changed is not None:
             kept, rebuilt, remaining = changed.kept, changed.rebuilt, changed.remaining
             outcome = (
-                RepairOutcome.PARTLY_REPAIRED if any(one.may_stop for one in remaining) else RepairOutcome.REPAIRED
+                RepairOutcome.PARTLY_REPAIRED if any(one.is_harmful for one in remaining) else RepairOutcome.REPAIRED
             )
             notes = [*changed.refused, *notes]
             if not changed.is_complete and not changed.refused:

@@ -10,7 +10,12 @@ from statecore.errors import Invalid
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, Retention
 from statecore.repository.listing import entry_of
-from statecore.repository.maintenance.retention_record import after_head, read_retention, record_head, record_kept
+from statecore.repository.maintenance.retention_record import (
+    head_change_in_errors,
+    read_retention,
+    record_head,
+    record_kept,
+)
 from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import KeptSnapshot, entries_with_reasons, newest_put_at
@@ -72,7 +77,7 @@ def forget(
         return wanted
 
     app_repository.change_head(change)
-    with after_head(app_repository):
+    with head_change_in_errors(app_repository):
         record_head(app_repository)
     return plan
 

@@ -64,7 +64,7 @@ from statecore.repository.maintenance.rebuilt_head import (
 )
 from statecore.repository.maintenance.retention_record import (
     RetentionRecord,
-    after_head,
+    head_change_in_errors,
     read_retention,
     record_named_pins,
 )
@@ -163,7 +163,9 @@ def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) ->
         found = app_repository.pointers.read(app_repository.names.head)
         if found is None or found.content != plan.document:
             raise _changed(app_repository)
-    with after_head(app_repository, "remove the pins that repo verify reports as lost (statecore repo unpin ID)"):
+    with head_change_in_errors(
+        app_repository, "remove the pins that repo verify reports as lost (statecore repo unpin ID)"
+    ):
         record_named_pins(app_repository, plan.head)
 
 

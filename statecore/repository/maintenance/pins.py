@@ -14,7 +14,12 @@ from statecore.errors import Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.listing import entry_of
-from statecore.repository.maintenance.retention_record import after_head, read_retention, record_pinned, record_unpinned
+from statecore.repository.maintenance.retention_record import (
+    head_change_in_errors,
+    read_retention,
+    record_pinned,
+    record_unpinned,
+)
 from statecore.repository.maintenance.reverted_head import check_not_reverted
 from statecore.repository.repository import check_descriptor_unchanged
 
@@ -93,6 +98,6 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
         record_unpinned(app_repository, wanted.snapshot)
         raise
     if not pinned:
-        with after_head(app_repository):
+        with head_change_in_errors(app_repository):
             record_unpinned(app_repository, wanted.snapshot)
     return Pinned(wanted.snapshot, wanted, changed=wanted != before)

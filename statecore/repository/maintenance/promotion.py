@@ -25,7 +25,7 @@ from statecore.repository.descriptor import Role
 from statecore.repository.head import Head
 from statecore.repository.maintenance.descriptor_change import change_descriptor
 from statecore.repository.maintenance.head_ancestry import EPOCHS_OF_PROMOTION
-from statecore.repository.maintenance.retention_record import after_head, read_retention, record_head
+from statecore.repository.maintenance.retention_record import head_change_in_errors, read_retention, record_head
 from statecore.repository.needs import UNSUPPORTED
 from statecore.repository.repository import Repository
 
@@ -67,7 +67,7 @@ def promote(repository: Repository, faults: FaultPoints = NO_FAULTS) -> Promotio
         for name in plan.heads:
             app_repository = ApplicationRepository(primary, name)
             app_repository.change_head(promoted)
-            with after_head(app_repository):
+            with head_change_in_errors(app_repository):
                 record_head(app_repository)
             faults.reach("promote-replica.after-head")
         change_descriptor(repository, lambda found: replace(found, copy_of=""))

@@ -99,7 +99,7 @@ def record_kept(app_repository: ApplicationRepository, head: Head) -> None:
 
 
 @contextmanager
-def after_head(app_repository: ApplicationRepository, then: str = "run this again") -> Iterator[None]:
+def head_change_in_errors(app_repository: ApplicationRepository, then: str = "run this again") -> Iterator[None]:
     """Errors of the record say that the head has changed before."""
     try:
         yield

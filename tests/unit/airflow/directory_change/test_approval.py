@@ -177,6 +177,7 @@ def test_the_outcome_of_a_directory_is_that_of_its_tasks() -> None:
     done_by_others: Any = {"outcome": "nothing to do"}
     assert became(plan(0), done_by_others, done_by_others) == (Outcome.NOTHING_TO_DO, "nothing to do")
     assert became(plan(0), done_by_others)[0] is Outcome.VERIFICATION_FAILED
+    assert became(plan(0), done_by_others)[1] == "nothing to do, but its verification failed"
     assert became(plan(0), applied, {"verified": False})[0] is Outcome.NOT_VERIFIED
 
 
