@@ -186,6 +186,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "job-report-not-shared": (Invalid, "The report of a job that succeeded cannot be read where Airflow looks for it."),
     "job-report-unsupported": (Invalid, "The report of a job that succeeded is from another release than Airflow's."),
     "kafka-settings-invalid": (Invalid, "The settings of the Kafka client are unknown, incomplete or wrong."),
+    "key-document-lost": (
+        Corrupted,
+        "The second copy of the data key of an encrypted repository is missing or damaged; the first one is there.",
+    ),
     "key-service-refused": (Invalid, "AWS KMS does not let the key be used, or the object store cannot use it."),
     "key-service-unavailable": (Retryable, "AWS KMS cannot be asked."),
     "kind-invalid": (Invalid, "The value is not a store kind."),

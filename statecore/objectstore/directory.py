@@ -204,7 +204,8 @@ class DirectoryBlobs(Blobs):
         found = []
         with self._translated("listed", prefix):
             above = self._root / prefix.rpartition("/")[0]
-            for directory, _, files in os.walk(above, onerror=_refuse_unlistable):
+            # a directory of blobs may be a link to a larger disk
+            for directory, _, files in os.walk(above, onerror=_refuse_unlistable, followlinks=True):
                 of = Path(directory).relative_to(self._root)
                 if not of.as_posix().startswith("~"):  # no part of a name begins with ~
                     found += [name for file in files if (name := (of / file).as_posix()).startswith(prefix)]
@@ -223,10 +224,18 @@ class DirectoryBlobs(Blobs):
             yield from names
 
     def delete(self, name: str) -> None:
-        path = self._root / checked_name(name)
-        with self._translated("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
-            path.unlink()
-            sync_file(path.parent)
+        self.delete_all([name])
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        changed: dict[Path, str] = {}  # directories, with a name in each
+        for name in names:
+            path = self._root / checked_name(name)
+            with self._translated("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
+                changed[path.parent] = name
+        for directory, name in changed.items():
+            with self._translated("deleted", name):
+                sync_file(directory)
 
     def delete_leftovers(self, before: float, *, apply: bool = True) -> Sequence[int]:
         """See :meth:`Blobs.delete_leftovers`. A writer that stood still so long is refused, and may try again."""
@@ -275,7 +284,8 @@ def _refused(error: OSError, failed: str, root: Path, *, writing: bool, **where:
         return Invalid(
             f"{failed}: the file system cannot do it ({error.strerror}).",
             code="object-store-unsuitable",
-            action="Use a file system with hard links and locks (flock): local ones have them, and NFS of Linux.",
+            action="Use one file system with hard links and locks (flock) for the whole directory: local ones have them,"
+            " and NFS of Linux.",
             **where,
         )
     if isinstance(error, NotRegularFile) or error.errno in _CANNOT_BE or cause is not Cause.OTHER:

@@ -7,6 +7,7 @@ one at once, all go on with the same data key.
 
 from __future__ import annotations
 
+import shlex
 from typing import NamedTuple
 
 from statecore.documents import DocumentType
@@ -44,6 +45,20 @@ def read_key_document(object_store: ObjectStore) -> ReadKeyDocument:
         return ReadKeyDocument(None, None)
     document = KEY_DOCUMENT.read_intact(found.content)
     return ReadKeyDocument(None if document is None else document.value, found)
+
+
+def check_key_document(object_store: ObjectStore) -> None:
+    """Raise ``Corrupted`` if an encrypted repository has no key document that can be read."""
+    document, pointer = read_key_document(object_store)
+    if document is None:
+        raise Corrupted(
+            f"{KEY_DOCUMENT_NAME} at {object_store.url} is {'missing' if pointer is None else 'damaged'}: it is the "
+            f"second copy of the encrypted data key, and without {DESCRIPTOR_NAME} nothing could be decrypted.",
+            code="key-document-lost",
+            action=f"Write it again from {DESCRIPTOR_NAME}: "
+            + shlex.join(["statecore", "repo", "init", "--repository", object_store.url]),
+            repository=object_store.url,
+        )
 
 
 def unlock_by_key_document(object_store: ObjectStore) -> KeyDocument | None:

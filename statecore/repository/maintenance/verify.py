@@ -21,7 +21,9 @@ from statecore.objectstore.base import RESTORE_ARCHIVED
 from statecore.progress import NullProgress, Progress, progress_of_each
 from statecore.repository.application_repository import ApplicationRepository, applications_in
 from statecore.repository.blob_verification import NamedFile, existing_blobs, is_archive_refusing, parallel_map
+from statecore.repository.encryption import KEY_DOCUMENT_NAME
 from statecore.repository.head import Head
+from statecore.repository.key_document import check_key_document
 from statecore.repository.listing import ApplicationView, list_application
 from statecore.repository.maintenance.blob_reading import damaged_files
 from statecore.repository.maintenance.garbage import hash64
@@ -279,10 +281,10 @@ class Verifier:
             report.part = part or verified_before(app_repository).next_part(report.parts, now_ms)
         report.snapshots, report.newest = len(view.head.snapshots), view.head.snapshots[0].snapshot
         verified = self._documents(view.head)
-        reverted = self._reverted(view.head)
+        above = [*self._key_document(), *self._reverted(view.head)]
         self._blobs(report)
         self._attribute(report, verified)
-        report.damaged[:0] = reverted
+        report.damaged[:0] = above
         self._write_record(report, view.head)
         return report
 
@@ -298,6 +300,16 @@ class Verifier:
             check_pins(self._app_repository, head, check_not_reverted(self._app_repository, head))
         except (Corrupted, Invalid) as error:
             return [FoundDamage(error, Level.DOCUMENTS, self._app_repository.names.head)]
+        return []
+
+    def _key_document(self) -> list[FoundDamage]:
+        """The second copy of the data key, which only the loss of the first one would miss."""
+        repository = self._app_repository.repository
+        if repository.descriptor.encryption is not None:
+            try:
+                check_key_document(repository.object_store)
+            except (Corrupted, Invalid) as error:
+                return [FoundDamage(error, Level.DOCUMENTS, KEY_DOCUMENT_NAME)]
         return []
 
     def _documents(self, head: Head) -> list[VerifiedSnapshot]:

@@ -11,6 +11,8 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.encryption import KEY_DOCUMENT_NAME
 from statecore.repository.key_document import KEY_DOCUMENT
+from statecore.repository.maintenance.verification_record import Level
+from statecore.repository.maintenance.verify import verify_applications
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import create_repository, create_repository_in, open_repository
 from tests.harness.raising import raises
@@ -58,6 +60,23 @@ def test_a_lost_one_is_rebuilt(root: Path, url: str, name: str, content: bytes |
         name: one for name, one in kept.items() if name != DESCRIPTOR_NAME
     }
     assert fetched(ApplicationRepository.open(url, APPLICATION))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"damaged"])
+def test_a_verification_misses_the_key_document(root: Path, url: str, content: bytes | None) -> None:
+    """Nothing else reads it until the descriptor is lost, too."""
+
+    def codes() -> list[str]:
+        (report,) = verify_applications(open_repository(url), None, Level.DOCUMENTS)
+        return [one.error.code for one in report.damaged]
+
+    assert codes() == []
+    (root / KEY_DOCUMENT_NAME).unlink()
+    if content is not None:
+        (root / KEY_DOCUMENT_NAME).write_bytes(content)
+    assert codes() == ["key-document-lost"]
+    create_repository(url)
+    assert codes() == []
 
 
 def test_where_both_are_lost_nothing_is_made_in_their_place(root: Path, url: str) -> None:
