@@ -474,6 +474,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "temporary-directory-missing": (Invalid, "There is no directory for temporary files that this user may write to."),
     "timestamp-missing": (Invalid, "Rows of this kind need a timestamp, and none was given."),
     "tls-failed": (Invalid, "The TLS connection to the broker failed."),
+    "token-credentials-expired": (
+        Retryable,
+        "The token endpoint refuses a client that it has given tokens to: its secret was replaced.",
+    ),
     "token-endpoint-unreachable": (Retryable, "The token endpoint did not answer, or no token could be signed."),
     "token-refused": (Invalid, "The token endpoint refused the client, or its answer has no token."),
     "too-many-open-files": (Capacity, "The process or the system has no file descriptor left."),

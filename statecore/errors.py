@@ -120,6 +120,9 @@ class Capacity(StatecoreError):
     exit_code = 15
 
 
+TOKEN_REFUSED = "token-refused"
+"""The code of an :class:`Invalid` about the client of a token endpoint, whose secret a process reads when it starts."""
+
 NOT_READABLE_HERE = "not-readable-here"
 """The code of an :class:`Invalid` about a database that is sound and that this library cannot read: its
 application set RocksDB options (``rocksdb.config.setter``) that are missing here. Nobody may wipe or repair it then.

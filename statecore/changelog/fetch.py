@@ -161,6 +161,10 @@ class PartitionFetcher:
             try:
                 leader = self._cluster.leader(self._tp, refresh=self._stale, deadline=deadline)
             except Retryable as error:
+                if not self.overdue(self._stall_timeout / 2):  # nothing was waited for, as after a rejected token
+                    topic, partition = self._tp.topic, self._tp.partition
+                    what = f"Topic {topic}, partition {partition}: {error.what}"
+                    raise error.restated(what, topic=topic, partition=partition, offset=offset) from error
                 self._give_up(offset, Reason(error.what.rstrip("."), error.code))
             self._check_identity(leader)
             if self._wire is not None and self._wire.node != leader.node:

@@ -24,7 +24,7 @@ from urllib.parse import quote_plus
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from statecore.errors import Invalid, Retryable
+from statecore.errors import TOKEN_REFUSED, Invalid, Retryable
 from statecore.extras import require
 
 ENTRY_POINTS = "statecore.token_providers"
@@ -202,8 +202,9 @@ def _client_credentials(kafka: Mapping[str, Any]) -> tuple[str, float]:
         )
     raise Invalid(
         f"The token endpoint {endpoint} refused the client {kafka[_ID]}: {said}.",
-        code="token-refused",
-        action=f"Correct {_ID}, {_SECRET} and {_SCOPE} under kafka, or the client at the token endpoint.",
+        code=TOKEN_REFUSED,
+        action=f"Correct {_ID}, {_SECRET} and {_SCOPE} under kafka, or what they are taken from (a variable of the "
+        "environment, the connection of Airflow), or the client at the token endpoint.",
         endpoint=endpoint,
     )
 

@@ -29,9 +29,9 @@ _MANY_SENTENCES = 4
 _STYLES = {"loss": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
 _PAGES = "docs/findings"
 _NOT_CHECKED = (
-    "The application is running, so what is normal then was not checked: missing or old offsets, open stores, and "
-    "what Kafka Streams {release} does with them. To check whether it can be opened, run the doctor again after it is "
-    "closed."
+    "The directory is in use, so what is normal then was not checked: missing or old offsets, open stores, and what "
+    "Kafka Streams {release} does with them. To check whether it can be opened, run the doctor again after {holder} "
+    "is closed."
 )
 
 
@@ -86,7 +86,7 @@ def show(diagnosis: Diagnosis, request: DiagnoseRequest) -> None:
     console.print()
     print_line(console, _counts(diagnosis), indent=0)
     if diagnosis.holder is not None:
-        print_line(console, _NOT_CHECKED.format(release=diagnosis.release), indent=0)
+        print_line(console, _NOT_CHECKED.format(release=diagnosis.release, holder=diagnosis.holder), indent=0)
     if how := _how_to_repair(diagnosis, request):
         print_line(console, how, indent=0)
 
@@ -118,7 +118,7 @@ def _how_to_repair(diagnosis: Diagnosis, request: DiagnoseRequest) -> str:
         return ""
     words = ["statecore", "repair", "--application-id", diagnosis.application_id]
     words += request.to_words(without=("application_id", "release"))
-    when = "Close the application, then show" if diagnosis.holder is not None else "Show"
+    when = "Close it, then show" if diagnosis.holder is not None else "Show"
     why = ""
     if not diagnosis.coverage.declared:
         words += ["--spec", "STORES.YAML"]

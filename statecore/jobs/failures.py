@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
+from statecore.errors import TOKEN_REFUSED, Capacity, Invalid, Retryable, StatecoreError
 from statecore.faults import FaultInjected
 from statecore.filesystem import READ_ONLY_ACTION
 from statecore.system_errors import REPAIR_DISK, Cause, cause_of
@@ -133,4 +133,16 @@ def _crashed(name: str, left: str, died: str, doing: str) -> StatecoreError:
         action="Report it together with the trace. The same work would most likely fail again; finished work is "
         "reused.",
         **context,
+    )
+
+
+def refused_later(error: StatecoreError) -> StatecoreError:
+    """The error of a service that a token endpoint refuses after it has given it tokens; any other as it is."""
+    if error.code != TOKEN_REFUSED:
+        return error
+    return Retryable(
+        error.what,
+        code="token-credentials-expired",
+        action="Give the service the new secret of its client and start it again: a process reads it when it starts.",
+        **error.context,
     )

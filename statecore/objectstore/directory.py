@@ -284,8 +284,8 @@ def _refused(error: OSError, failed: str, root: Path, *, writing: bool, **where:
         return Invalid(
             f"{failed}: the file system cannot do it ({error.strerror}).",
             code="object-store-unsuitable",
-            action="Use one file system with hard links and locks (flock) for the whole directory: local ones have them,"
-            " and NFS of Linux.",
+            action="Use one file system with hard links and locks (flock) for the whole directory: local ones have "
+            "them, and NFS of Linux.",
             **where,
         )
     if isinstance(error, NotRegularFile) or error.errno in _CANNOT_BE or cause is not Cause.OTHER:

@@ -16,6 +16,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.context import ignore, spec_of
+from statecore.jobs.failures import refused_later
 from statecore.metrics import BLOCK_CACHE_CAPACITY, BLOCK_CACHE_USAGE, NO_METRICS, STANDBY_FAILED, Metrics
 from statecore.objectstore.base import RetryPolicy
 from statecore.spec.model import ApplicationSpec
@@ -100,11 +101,14 @@ def run_standby(
             check = ignore if selection is None else selection.check
             manager = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
             job = _Standby(request, spec, directory, manager, on_report, metrics, say)
-            if selection is not None:
-                return job.run_static(selection, stop)
-            return job.run_group(
-                AssignedTasks(request, spec, cluster, directory, manager, tasks, say, faults=faults), stop
-            )
+            try:
+                if selection is not None:
+                    return job.run_static(selection, stop)
+                return job.run_group(
+                    AssignedTasks(request, spec, cluster, directory, manager, tasks, say, faults=faults), stop
+                )
+            except Invalid as error:
+                raise refused_later(error) if job.has_followed else error from error
 
 
 @contextmanager
@@ -140,6 +144,11 @@ class _Standby:
         self._manager, self._metrics = task_manager, metrics
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
+
+    @property
+    def has_followed(self) -> bool:
+        """Whether a round has ended, so the brokers have let this process in."""
+        return self._rounds > 1
 
     def run_static(self, selection: TaskSelection, stop: Event) -> StandbyReport:
         """Follow the tasks that the request selects."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import TOKEN_REFUSED, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.integers import INT64_MAX
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.task_id import TaskId
@@ -270,6 +270,8 @@ class TaskManager:
                 for name in names:
                     yield entries[name], ends
                 continue
+            if ends.code == TOKEN_REFUSED:  # only another process may have another secret
+                raise ends
             for name in names:
                 entries[name].fail(ends)
             if isinstance(ends, Retryable) and not ends.context.get("topics"):

@@ -16,12 +16,13 @@ from dataclasses import replace
 from typing import NoReturn
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Capacity, Fenced, Retryable
+from statecore.errors import Capacity, Fenced, Invalid, Retryable
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.context import ignore, spec_of
 from statecore.jobs.engine.protocol import Engine
+from statecore.jobs.failures import refused_later
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.jobs.read_report import ReadReport
 from statecore.progress import NullProgress, Progress
@@ -73,6 +74,8 @@ def run_service(
                     request = replace(request, request_id=uuid.uuid4().hex)
                     repository = None  # another repository may be at this URL now
                 continue
+            except Invalid as error:
+                raise refused_later(error) if last else error from error
             pause, last = _FIRST_PAUSE, began_at
             assert isinstance(report, ReadReport)  # the request is not plan_only
             made(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
@@ -446,6 +446,21 @@ def test_a_partition_without_a_leader_is_given_up_by_the_cluster(
     with raises(Retryable, "fetch-stalled", broker=brokers.address, reason="leader-not-available"):
         fetcher(connect(brokers), stall_timeout=5.0).fetch(0)
     assert 3 < sum(clock.pauses) <= 5  # not the client's timeout
+
+
+def test_what_the_cluster_refuses_without_waiting_keeps_its_code(
+    orders: ScriptedBrokers, connect: Connect, fetcher: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rejected token is no partition that made no progress for so many seconds."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise Retryable("Two tokens were rejected.", code="broker-token-rejected", action="Check the tokens.")
+
+    cluster = connect(orders)
+    monkeypatch.setattr(cluster, "leader", refuse)
+    with raises(Retryable, "broker-token-rejected", topic="orders", partition=0, offset=5) as caught:
+        fetcher(cluster, stall_timeout=5.0).fetch(5)
+    assert caught.value.action == "Check the tokens."
 
 
 def test_a_leader_that_cannot_be_connected_to_is_tried_until_the_deadline(

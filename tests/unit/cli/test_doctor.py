@@ -217,7 +217,7 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
     write_database(tmp_path / "shop/0_0/rocksdb/more", {"default": [], "of-another-tool": []})
     with StateDirectory(tmp_path, "shop").lock():
         *_, running = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
-    assert running == last.replace("Show", "Close the application, then show", 1)
+    assert running == last.replace("Show", "Close it, then show", 1)
 
 
 @pytest.mark.parametrize("release", ["4.3", "4.2"])

@@ -14,13 +14,14 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import TopicDescription
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.jobs.fields.declaration import declared_fields
 from statecore.metrics import BLOCK_CACHE_CAPACITY, BLOCK_CACHE_USAGE, STANDBY_FAILED, Instrument, NullMetrics, Tags
 from statecore.standby import service as standby
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.request import StandbyRequest
 from statecore.standby.service import run_standby
+from statecore.standby.task_manager import TaskManager
 from statecore.tasks.standby_task import StandbySettings
 from statecore.tasks.task_stores import TaskStores
 from tests.harness.raising import raises
@@ -168,6 +169,25 @@ def test_a_broker_is_waited_for_as_long_as_was_asked_also_while_a_copy_is_read(
     stop.set()
     run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",), timeout=0.5), stop)
     assert waits == [0.5]
+
+
+@pytest.mark.parametrize(("rounds", "exit_code"), [(0, 13), (1, 10)])
+def test_a_refused_client_is_started_again_if_it_was_served_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, exit_code: int
+) -> None:
+    left = iter(range(rounds))
+
+    def round_of(*_: object) -> None:
+        if next(left, None) is None:
+            raise Invalid("Refused.", code="token-refused", action="Correct the secret.")
+
+    monkeypatch.setattr(TaskManager, "round", round_of)
+    spec = tmp_path / "stores.json"
+    spec.write_text(json.dumps(SPEC))
+    request = StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",), interval=1)
+    with pytest.raises(StatecoreError) as caught:
+        run_standby(request, Event(), connect=OnePartition)
+    assert caught.value.exit_code == exit_code
 
 
 @pytest.mark.full

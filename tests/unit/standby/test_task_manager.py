@@ -6,7 +6,7 @@ import errno
 import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,6 +17,7 @@ from statecore.spec.reader import parse_spec
 from statecore.standby.assignment.model import Role
 from statecore.standby.task_manager import FIRST_RETRY, LAST_RETRY, StorePosition, TaskManager
 from statecore.tasks.standby_task import FollowResult, RoundResult
+from tests.harness.raising import raises
 
 SPEC = parse_spec(
     {
@@ -550,6 +551,18 @@ def test_the_error_of_a_store_that_a_round_had_no_time_for_stays(world: World) -
     world.round()
     assert world.kept.report()[0].exit_code == 0
     assert [line for line in world.said if "followed again" in line]
+
+
+def test_a_client_that_the_token_endpoint_refuses_ends_the_process(world: World) -> None:
+    """Another one has the new secret."""
+
+    def refuse(_: set[str]) -> NoReturn:
+        raise Invalid("Refused.", code="token-refused", action="Correct the secret.")
+
+    world.kept.add("0_0")
+    world.ends = refuse
+    with raises(Invalid, "token-refused"):
+        world.round()
 
 
 def test_a_store_that_cannot_be_followed_counts_nothing_while_its_brokers_are_away(world: World) -> None:

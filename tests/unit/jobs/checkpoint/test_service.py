@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from statecore.errors import Fenced, Invalid, Retryable
+from statecore.errors import Fenced, Invalid, Retryable, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.service import run_service
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.read_report import ReadReport
 from statecore.repository.application_repository import ApplicationRepository
+from tests.harness.raising import raises
 from tests.unit.jobs.published import Shop
 
 
@@ -130,6 +131,19 @@ def test_an_overtaken_job_starts_again(tmp_path) -> None:
     assert service.requests[1] != "first"
     assert service.opened[0] is not service.opened[1], "the place may have become another repository"
     assert service.opened[1] is service.opened[2]
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind", "code"),
+    [((), Invalid, "token-refused"), ((1.0,), Retryable, "token-credentials-expired")],
+    ids=["at-its-start", "later"],
+)
+def test_a_client_whose_secret_was_replaced_ends_the_service_so_that_it_is_started_again(
+    tmp_path, ends: tuple[float, ...], kind: type[StatecoreError], code: str
+) -> None:
+    refused = Invalid("Refused.", code="token-refused", action="Correct the secret.")
+    with raises(kind, code):
+        Service(*ends, refused).follow(Shop(tmp_path), 10.0)
 
 
 def test_what_does_not_pass_by_itself_ends_the_service(tmp_path) -> None:
