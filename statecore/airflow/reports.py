@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.documents import encode_json
+from statecore.filesystem import replace_file
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import ReportError as ReportError
 from statecore.jobs.history.report_head import check_report as check_report
@@ -83,7 +84,7 @@ def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> No
     attempt = Attempt.of(existing) if existing.get("started") and "error" not in existing else attempt
     with suppress(OSError):  # the error is in the task's log too
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode_json(attempt.failed(error)))
+        replace_file(path, encode_json(attempt.failed(error)))
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import re
 from dataclasses import asdict
@@ -165,6 +166,20 @@ def test_a_failure_is_recorded_unless_stores_were_restored(tmp_path: Path) -> No
     assert "error" not in json.loads(path.read_text())
     (tmp_path / "file").touch()
     reports.record_failure(tmp_path / "file" / "r.json", mine, FAILURE)
+
+
+def test_where_the_disk_is_full_the_failure_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.json"
+    reports.record_failure(path, attempt(9), FAILURE)
+    before = path.read_bytes()
+
+    def full(file: Path, _: bytes) -> int:
+        file.touch()
+        raise OSError(errno.ENOSPC, "No space left on device", str(file))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    reports.record_failure(path, attempt(10), FAILURE)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {path.name: before}
 
 
 def plan(partitions: int) -> dict[str, Any]:
