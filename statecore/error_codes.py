@@ -188,7 +188,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "kafka-settings-invalid": (Invalid, "The settings of the Kafka client are unknown, incomplete or wrong."),
     "key-document-lost": (
         Corrupted,
-        "The second copy of the data key of an encrypted repository is missing or damaged; the first one is there.",
+        "The second copy of an encrypted repository's data key is missing, damaged or old; the first one is whole.",
     ),
     "key-service-refused": (Invalid, "AWS KMS does not let the key be used, or the object store cannot use it."),
     "key-service-unavailable": (Retryable, "AWS KMS cannot be asked."),

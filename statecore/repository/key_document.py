@@ -8,6 +8,8 @@ one at once, all go on with the same data key.
 from __future__ import annotations
 
 import shlex
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from statecore.documents import DocumentType
@@ -47,18 +49,37 @@ def read_key_document(object_store: ObjectStore) -> ReadKeyDocument:
     return ReadKeyDocument(None if document is None else document.value, found)
 
 
-def check_key_document(object_store: ObjectStore) -> None:
-    """Raise ``Corrupted`` if an encrypted repository has no key document that can be read."""
-    document, pointer = read_key_document(object_store)
-    if document is None:
+_ROTATION = 2.0  # Seconds in which a rotation that has replaced the descriptor comes to the document
+
+
+def check_key_document(object_store: ObjectStore, sleep: Callable[[float], object] = time.sleep) -> None:
+    """Raise ``Corrupted`` if the key document of an encrypted repository does not say what the descriptor says."""
+    wrong = _key_document_defect(object_store)
+    if wrong == _STALE:
+        sleep(_ROTATION)
+        wrong = _key_document_defect(object_store)
+    if wrong:
         raise Corrupted(
-            f"{KEY_DOCUMENT_NAME} at {object_store.url} is {'missing' if pointer is None else 'damaged'}: it is the "
-            f"second copy of the encrypted data key, and without {DESCRIPTOR_NAME} nothing could be decrypted.",
+            f"{KEY_DOCUMENT_NAME} at {object_store.url} {wrong}: it is the second copy of the encrypted data key. If "
+            f"{DESCRIPTOR_NAME} were lost now, nothing could be decrypted by the present key.",
             code="key-document-lost",
             action=f"Write it again from {DESCRIPTOR_NAME}: "
             + shlex.join(["statecore", "repo", "init", "--repository", object_store.url]),
             repository=object_store.url,
         )
+
+
+_STALE = "has the data key under an older key"
+
+
+def _key_document_defect(object_store: ObjectStore) -> str:
+    wanted = DESCRIPTOR.decode(object_store.blobs.get(DESCRIPTOR_NAME)).encryption
+    document, pointer = read_key_document(object_store)
+    if wanted is None:
+        return ""
+    if document is None:
+        return "is missing" if pointer is None else "is damaged"
+    return "" if document.encryption == wanted else _STALE
 
 
 def unlock_by_key_document(object_store: ObjectStore) -> KeyDocument | None:

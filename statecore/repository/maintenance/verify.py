@@ -305,11 +305,11 @@ class Verifier:
     def _key_document(self) -> list[FoundDamage]:
         """The second copy of the data key, which only the loss of the first one would miss."""
         repository = self._app_repository.repository
-        if repository.descriptor.encryption is not None:
-            try:
+        try:
+            if repository.descriptor.encryption is not None:
                 check_key_document(repository.object_store)
-            except (Corrupted, Invalid) as error:
-                return [FoundDamage(error, Level.DOCUMENTS, KEY_DOCUMENT_NAME)]
+        except (Corrupted, Invalid) as error:
+            return [FoundDamage(error, Level.DOCUMENTS, KEY_DOCUMENT_NAME)]
         return []
 
     def _documents(self, head: Head) -> list[VerifiedSnapshot]:

@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Corrupted, Invalid
+from statecore.objectstore.user_keys import user_key_of
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.descriptor import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.encryption import KEY_DOCUMENT_NAME
-from statecore.repository.key_document import KEY_DOCUMENT
+from statecore.repository.key_document import KEY_DOCUMENT, check_key_document
+from statecore.repository.maintenance.key_rotation import plan_rotation, rotate
 from statecore.repository.maintenance.verification_record import Level
 from statecore.repository.maintenance.verify import verify_applications
 from statecore.repository.object_store import object_store_of
 from statecore.repository.repository import create_repository, create_repository_in, open_repository
 from tests.harness.raising import raises
-from tests.unit.repository.encrypted import encrypted_url, rewrite_sealed, stored_files
+from tests.unit.repository.encrypted import encrypted_url, key_file, rewrite_sealed, stored_files
 from tests.unit.repository.published import APPLICATION, Publishing
 from tests.unit.repository.snapshots import fetched
 
@@ -77,6 +79,18 @@ def test_a_verification_misses_the_key_document(root: Path, url: str, content: b
     assert codes() == ["key-document-lost"]
     create_repository(url)
     assert codes() == []
+
+
+def test_a_verification_finds_a_key_document_of_before_a_rotation(root: Path, url: str, tmp_path: Path) -> None:
+    before = (root / KEY_DOCUMENT_NAME).read_bytes()
+    rotate(plan_rotation(url, user_key_of(f"file:{key_file(tmp_path / 'new')}")))
+    rotated = encrypted_url(root, "new")
+    object_store = open_repository(rotated).object_store
+    after = (root / KEY_DOCUMENT_NAME).read_bytes()
+    (root / KEY_DOCUMENT_NAME).write_bytes(before)
+    with raises(Corrupted, "key-document-lost"):
+        check_key_document(object_store, lambda _: None)
+    check_key_document(object_store, lambda _: (root / KEY_DOCUMENT_NAME).write_bytes(after))  # it was going on
 
 
 def test_where_both_are_lost_nothing_is_made_in_their_place(root: Path, url: str) -> None:
