@@ -23,6 +23,7 @@ from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.read_report import ReadReport
+from statecore.words import WARNING
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.case_selection import one_of
@@ -191,6 +192,7 @@ def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: 
     report, said = said_of(shop, request_id="killed")
     assert advanced(report) == ("", 0, 1)
     assert "created again" in said
+    assert any(note.startswith(WARNING) and "repo pin" in note for note in report.notes)
     assert shop.fetched() == shop.restored()
     assert [rows for rows, _ in shop.fetched().values()] == [1]
 

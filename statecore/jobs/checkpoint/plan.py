@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from statecore.changelog.delete_retention import min_current_retention_ms
@@ -12,7 +12,9 @@ from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE, PlannedTails
 from statecore.repository.manifest import TaskManifest
 from statecore.spec.units import format_duration
-from statecore.words import note_line
+from statecore.words import WARNING, note_line, shortened_list
+
+_OF_ANOTHER_LOG = frozenset({"topic-recreated", "log-ends-before-base", "leader-epoch-decreased", "log-truncated"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,11 @@ class CheckpointPlan(PlannedTails):
     @property
     def urgent_notes(self) -> tuple[str, ...]:
         """Told to the operator at once: bases that are not used, and what is read whole for that reason."""
-        return (*grouped(self.refused), *rebuilt_notes(self.not_advanced, self.frozen.newest_snapshot))
+        return (
+            *grouped(self.refused),
+            *rebuilt_notes(self.not_advanced, self.frozen.newest_snapshot),
+            *replaced_log_notes(self.refused, self.not_advanced),
+        )
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -79,6 +85,18 @@ def rebuilt_notes(stores: Collection[Key], newest: str) -> tuple[str, ...]:
     named = ", ".join(f"{store} of task {task}" for task, store in sorted(stores)[:10])
     more = f" and {len(stores) - 10} more" if len(stores) > 10 else ""
     return (f"No snapshot can be advanced for {named}{more}: whole changelogs are read.",)
+
+
+def replaced_log_notes(refused: Iterable[Refused], rebuilt: Collection[Key]) -> tuple[str, ...]:
+    """Warning about stores that are read from another log than before, which may lack all their rows."""
+    stores = sorted({one.store for one in refused if one.key in rebuilt and one.code in _OF_ANOTHER_LOG})
+    if not stores:
+        return ()
+    return (
+        f"{WARNING}The changelogs of {shortened_list(stores, 5)} are not those of before: they were deleted and "
+        "created again, or set back. The new snapshot has only what is in them now. If that was no intention, keep an "
+        "earlier snapshot from the retention (statecore repo pin).",
+    )
 
 
 def inherited_notes(plan: ReadPlan, versioned_ms: int) -> tuple[str, ...]:

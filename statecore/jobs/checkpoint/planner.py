@@ -12,7 +12,13 @@ from statecore.errors import Invalid
 from statecore.jobs.bases.base import grouped
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.job import CheckpointJob
-from statecore.jobs.checkpoint.plan import CheckpointPlan, inherited_notes, read_whole, rebuilt_notes
+from statecore.jobs.checkpoint.plan import (
+    CheckpointPlan,
+    inherited_notes,
+    read_whole,
+    rebuilt_notes,
+    replaced_log_notes,
+)
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
@@ -94,6 +100,7 @@ def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publicati
         *planned.notes,
         *grouped(refused),
         *rebuilt_notes(read_whole(planned.plan), newest),
+        *replaced_log_notes(refused, read_whole(planned.plan)),
         *inherited_notes(planned.plan, request.versioned_interval),
     )
     return CheckpointPlan(
@@ -126,7 +133,9 @@ def _resumed(cluster: Cluster, job: CheckpointJob, candidates: SnapshotBases) ->
     if isinstance(bases, str):
         return bases
     newest = frozen.newest_snapshot
-    notes = (RESUMED_NOTE, *grouped(frozen.refused), *rebuilt_notes(read_whole(frozen.plan), newest))
+    rebuilt = read_whole(frozen.plan)
+    replaced = replaced_log_notes(frozen.refused, rebuilt)
+    notes = (RESUMED_NOTE, *grouped(frozen.refused), *rebuilt_notes(rebuilt, newest), *replaced)
     return CheckpointPlan(
         frozen=frozen,
         bases=bases,
