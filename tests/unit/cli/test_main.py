@@ -35,7 +35,7 @@ SHAPE = ["error", "code", "exit_code", "what", "action", "context"]
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=1200, check=False
+        [sys.executable, "-m", "statecore", *words], capture_output=True, text=True, timeout=1200, check=False
     )
 
 

@@ -1,0 +1,9 @@
+"""``python -m statecore``: the command, where its script is not on the path."""
+
+from __future__ import annotations
+
+import sys
+
+from statecore.cli.main import main
+
+sys.exit(main())
