@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from statecore.changelog.reader import ReaderOptions
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, InjectedFault
+from statecore.jobs.checkpoint.replaced_changelogs import PIN_NOTE
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.engine.in_process import InProcessEngine
@@ -192,7 +193,9 @@ def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: 
     report, said = said_of(shop, request_id="killed")
     assert advanced(report) == ("", 0, 1)
     assert "created again" in said
-    assert any(note.startswith(WARNING) and "repo pin" in note for note in report.notes)
+    assert any(note.startswith(WARNING) and "repo unpin" in note for note in report.notes)
+    new, before = shop.app_repository.head().snapshots
+    assert (new.pinned, before.pinned, before.note) == (False, True, f"{PIN_NOTE}plain")
     assert shop.fetched() == shop.restored()
     assert [rows for rows, _ in shop.fetched().values()] == [1]
 

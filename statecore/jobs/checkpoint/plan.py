@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from statecore.changelog.delete_retention import min_current_retention_ms
 from statecore.jobs.bases.base import Key, Refused, grouped
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
+from statecore.jobs.checkpoint.replaced_changelogs import pin_last_before, replaced_notes, replaced_stores
 from statecore.jobs.planning.plan import ReadPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE, PlannedTails
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import TaskManifest
 from statecore.spec.units import format_duration
-from statecore.words import WARNING, note_line, shortened_list
-
-_OF_ANOTHER_LOG = frozenset({"topic-recreated", "log-ends-before-base", "leader-epoch-decreased", "log-truncated"})
+from statecore.words import note_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,16 @@ class CheckpointPlan(PlannedTails):
         return frozenset(one.key for one in self.refused) - self.bases.keys()
 
     @property
+    def replaced(self) -> list[str]:
+        """The stores that are read whole because their changelog is another one."""
+        return replaced_stores(self.refused, self.not_advanced)
+
+    def keep_last(self, app_repository: ApplicationRepository, entries: Sequence[SnapshotEntry]) -> None:
+        """Pin the newest snapshot if the changelogs of some stores are not those of before."""
+        if self.replaced and entries:
+            pin_last_before(app_repository, entries, self.replaced)
+
+    @property
     def note_lines(self) -> tuple[str, ...]:
         return tuple(map(note_line, self.notes))
 
@@ -52,7 +63,7 @@ class CheckpointPlan(PlannedTails):
         return (
             *grouped(self.refused),
             *rebuilt_notes(self.not_advanced, self.frozen.newest_snapshot),
-            *replaced_log_notes(self.refused, self.not_advanced),
+            *replaced_notes(self.replaced),
         )
 
     @property
@@ -85,18 +96,6 @@ def rebuilt_notes(stores: Collection[Key], newest: str) -> tuple[str, ...]:
     named = ", ".join(f"{store} of task {task}" for task, store in sorted(stores)[:10])
     more = f" and {len(stores) - 10} more" if len(stores) > 10 else ""
     return (f"No snapshot can be advanced for {named}{more}: whole changelogs are read.",)
-
-
-def replaced_log_notes(refused: Iterable[Refused], rebuilt: Collection[Key]) -> tuple[str, ...]:
-    """Warning about stores that are read from another log than before, which may lack all their rows."""
-    stores = sorted({one.store for one in refused if one.key in rebuilt and one.code in _OF_ANOTHER_LOG})
-    if not stores:
-        return ()
-    return (
-        f"{WARNING}The changelogs of {shortened_list(stores, 5)} are not those of before: they were deleted and "
-        "created again, or set back. The new snapshot has only what is in them now. If that was no intention, keep an "
-        "earlier snapshot from the retention (statecore repo pin).",
-    )
 
 
 def inherited_notes(plan: ReadPlan, versioned_ms: int) -> tuple[str, ...]:

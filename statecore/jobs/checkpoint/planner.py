@@ -17,8 +17,8 @@ from statecore.jobs.checkpoint.plan import (
     inherited_notes,
     read_whole,
     rebuilt_notes,
-    replaced_log_notes,
 )
+from statecore.jobs.checkpoint.replaced_changelogs import replaced_notes, replaced_stores
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
@@ -100,7 +100,7 @@ def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publicati
         *planned.notes,
         *grouped(refused),
         *rebuilt_notes(read_whole(planned.plan), newest),
-        *replaced_log_notes(refused, read_whole(planned.plan)),
+        *replaced_notes(replaced_stores(refused, read_whole(planned.plan))),
         *inherited_notes(planned.plan, request.versioned_interval),
     )
     return CheckpointPlan(
@@ -134,7 +134,7 @@ def _resumed(cluster: Cluster, job: CheckpointJob, candidates: SnapshotBases) ->
         return bases
     newest = frozen.newest_snapshot
     rebuilt = read_whole(frozen.plan)
-    replaced = replaced_log_notes(frozen.refused, rebuilt)
+    replaced = replaced_notes(replaced_stores(frozen.refused, rebuilt))
     notes = (RESUMED_NOTE, *grouped(frozen.refused), *rebuilt_notes(rebuilt, newest), *replaced)
     return CheckpointPlan(
         frozen=frozen,

@@ -100,6 +100,7 @@ def publish_tails(job: CheckpointJob, publication: Publication, tails: Tails) ->
             read_at_ms=planned.frozen.read_at_ms,
             spec_digest=spec_hash(spec),
         )
+        planned.keep_last(job.repository, publication.entries)
         published = publication.publish(
             manifests,
             drops_other_tasks=False,
