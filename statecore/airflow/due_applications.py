@@ -216,13 +216,13 @@ def _keep(
 
 
 def _scheduled(applications: list[_Application], settings: Settings) -> set[str] | None:
-    """The applications of the site, if these are all of them: entries of others are out of date; else ``None``."""
+    """The applications of the site, if these are all of them: entries of others are out of date; else ``None``.
+
+    Of a spec that is missing nobody knows whose it is: its application is late until it is there again.
+    """
     paths = {one.entry["request"].get("spec_path") for one in applications}
-    return (
-        {str(one.entry["application_id"]) for one in applications}
-        if settings.specs and paths >= set(settings.specs)
-        else None
-    )
+    names = {str(one.entry["application_id"]) for one in applications}
+    return names if settings.specs and paths >= set(settings.specs) and not paths & names else None
 
 
 def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Application]:

@@ -349,6 +349,22 @@ def test_a_spec_that_no_run_could_read_is_mended_when_the_next_tick_reads_it(spa
     assert failing() == set()
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_last_check_of_an_application_stays_while_its_spec_is_missing(
+    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
+    world, path = World(tmp_path / "app"), tmp_path / "spec.yaml"
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    if is_there:
+        path.write_text(json.dumps(world.spec))
+    monkeypatch.setenv("STATECORE_SPECS", str(path))
+    directory = Settings.from_environment().reports
+    record_checks(directory, {"app": Freshness(1, 1), "removed": Freshness(1, 1)}, set())
+    decide(conf(world.url, str(path)))
+    assert read_checks(directory).keys() == ({"app"} if is_there else {"app", "removed"})
+
+
 def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_the_first(
     spark: StubSpark, repository: str, tmp_path: Path
 ) -> None:
