@@ -39,6 +39,12 @@ class Standing:
         return self.reports.last
 
     @property
+    def ended(self) -> ReportHead:
+        """The latest attempt whose end was reported: one that runs says nothing yet. The latest if there is none."""
+        running = (ReportOutcome.BEGUN, ReportOutcome.PLANNED)
+        return next((one for one in self.reports.attempts if one.outcome not in running), self.last)
+
+    @property
     def verification(self) -> ReportHead | None:
         """The verification that failed, if one did.
 
@@ -48,13 +54,13 @@ class Standing:
 
     @property
     def is_over(self) -> bool:
-        """Whether the latest attempt failed, and that says nothing of now any more.
+        """Whether the latest attempt that ended has failed, and that says nothing of now any more.
 
         That is where a later check has found that the snapshot has all records. A job of a state directory that was
         refused has changed nothing, and no check looks at the directory: it is over after as long as a refusal of the
         spec is kept.
         """
-        fresh, last = self.fresh, self.last
+        fresh, last = self.fresh, self.ended
         if not _has_failed(last) or _is_verification(last):
             return False
         if self.reports.instance.state_dir:
@@ -64,12 +70,15 @@ class Standing:
 
     @property
     def failure(self) -> ReportHead | None:
-        """The latest attempt, if it failed and that is not over."""
-        return self.last if _has_failed(self.last) and not self.is_over else None
+        """The latest attempt that ended, if it failed and that is not over.
+
+        A newer attempt that runs does not hide it: in an outage each of them waits long, and would hide the cause.
+        """
+        return self.ended if _has_failed(self.ended) and not self.is_over else None
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the latest attempt was refused, because another process had the directory or the head.
+        """Whether that failure is a refusal, because another process had the directory or the head.
 
         It has changed nothing, and is no alarm.
         """
@@ -81,7 +90,7 @@ class Standing:
 
     @property
     def failing_since(self) -> str:
-        """When the first failure since the last success was; empty if the latest attempt did not fail."""
+        """When the first failure since the last success was; empty without a failure."""
         if self.failure is None or _is_verification(self.failure):
             return "" if self.failure is None else self.failure.failing_since
         since = takewhile(lambda one: not one.succeeded, self.reports.attempts)

@@ -167,6 +167,24 @@ def test_a_failure_is_recorded_unless_stores_were_restored(tmp_path: Path) -> No
     reports.record_failure(tmp_path / "file" / "r.json", mine, FAILURE)
 
 
+def test_the_failure_of_a_try_is_kept_while_the_next_one_runs(tmp_path: Path) -> None:
+    """Else the page would not know the cause of an outage for as long as each try waits for its end."""
+    path = tmp_path / "r.json"
+    for second in (1, 2):
+        path.write_text(json.dumps(failed(attempt(second))))
+        reports.clear(path)
+        assert not path.exists()
+        assert read_head(reports.read_report(reports.earlier_path(path))).attempt == attempt(second)
+    path.write_text(json.dumps(attempt(3).begun()))
+    reports.clear(path)
+    assert read_head(reports.read_report(reports.earlier_path(path))).attempt == attempt(2)
+    path.write_text(json.dumps(done(attempt(4), entry("a", 0))))
+    reports.clear(path)
+    path.write_text(json.dumps(failed(attempt(5))))
+    reports.clear(path)
+    assert read_head(reports.read_report(reports.earlier_path(path))).attempt == attempt(4), "a success is kept"
+
+
 def plan(partitions: int) -> dict[str, Any]:
     one = {"store": "s", "kind": "key-value", "topic": "t", "start": 5, "end": 10, "log_end": 12, "ranges": [[5, 10]]}
     return {
