@@ -28,6 +28,7 @@ from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, check_all, check_due
+from statecore.jobs.in_progress_marker import LOST
 from statecore.metrics import CheckpointMetrics
 from statecore.objectstore.base import SHORT_RETRIES
 from statecore.repository.application_repository import ApplicationRepository
@@ -94,7 +95,9 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     if not applications:
         raise no_application_named()
     is_elsewhere = settings.is_elsewhere(params["repository"])
-    began_ms = int(time.time() * 1000)
+    began_ms, known = int(time.time() * 1000), read_checks(settings.reports)
+    # Asked before the heads are read: a checkpoint that publishes in between is seen in its application's head.
+    unfinished = {} if params.get(FORCE) or is_elsewhere else _unfinished(known, began_ms, ti, log)
     try:
         verdicts, url = _verdicts(applications, params, settings)
     except StatecoreError as error:
@@ -104,8 +107,6 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
             name = str(one.entry["application_id"])
             failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), shown.to_json())
         raise
-    known = read_checks(settings.reports)
-    waiting = {} if params.get(FORCE) or is_elsewhere else _waiting(known, ti, log)
     mapped: dict[str, int] = {}
     checked = {one.name for one in applications if verdicts[one.name].error is None}
     entries, recovered = [], set(checked)
@@ -121,15 +122,15 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
             log.warning("%s: %s", one.name, describe(verdict.error.to_json()))
             entries.append({**one.entry, "application_id": name, "refusal": verdict.error.to_json()})
             continue
-        if verdict.is_due and one.name in waiting:
-            log.info("%s: not due: its checkpoint waits in the run %s", one.name, waiting[one.name])
+        if verdict.is_due and one.name in unfinished:
+            log.info("%s: not due: its checkpoint is %s", one.name, unfinished[one.name])
             continue
         log.info("%s: %s: %s", one.name, "due" if verdict.is_due else "not due", verdict.why)
         if verdict.is_due:
             mapped[one.name] = len(entries)
             base = {} if verdict.last_snapshot is None else {"decided_upon": verdict.last_snapshot}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
-    runs = {name: (str(ti.run_id), index) for name, index in mapped.items()}
+    runs = {name: (str(ti.run_id), index, began_ms) for name, index in mapped.items()}
     if is_elsewhere:
         log.info("The page and the metrics are of %s: they do not get what was found here", settings.repository)
     else:
@@ -145,20 +146,26 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     return entries
 
 
-def _waiting(known: Mapping[str, Freshness], ti: Any, log: DecidingLog) -> dict[str, str]:
-    """The applications with a checkpoint that waits for a slot, each with its run."""
+def _unfinished(known: Mapping[str, Freshness], now_ms: int, ti: Any, log: DecidingLog) -> dict[str, str]:
+    """The applications with a checkpoint that waits for a slot or runs, each with its state and run.
+
+    One that runs has no in-progress marker in its first seconds. It counts no longer than a marker does: where its
+    worker has died, Airflow may take it for running for minutes.
+    """
     runs = sorted({one.run_id for one in known.values() if one.run_id})
     if not runs:
         return {}
     try:
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[TASK], run_ids=runs)
     except Exception as cause:  # a second checkpoint does no harm, and none would
-        log.warning("Airflow does not tell which checkpoints wait: %s", cause)
+        log.warning("Airflow does not tell which checkpoints wait or run: %s", cause)
         return {}
+    found = {name: states.get(one.run_id, {}).get(f"{TASK}_{one.map_index}") for name, one in known.items()}
+    young = {name for name, one in known.items() if now_ms - one.mapped_ms < LOST * 1000}
     return {
-        name: one.run_id
-        for name, one in known.items()
-        if states.get(one.run_id, {}).get(f"{TASK}_{one.map_index}") in ("scheduled", "queued")
+        name: f"{state} in the run {known[name].run_id}"
+        for name, state in found.items()
+        if state in ("scheduled", "queued") or (state == "running" and name in young)
     }
 
 
@@ -166,7 +173,7 @@ def _found(
     applications: list[_Application],
     verdicts: Mapping[str, DueVerdict],
     known: Mapping[str, Freshness],
-    mapped: Mapping[str, tuple[str, int]],
+    mapped: Mapping[str, tuple[str, int, int]],
     began_ms: int,
     url: str,
 ) -> dict[str, Freshness]:
@@ -182,7 +189,7 @@ def _found(
                 verdict.current_ms,
                 "" if newest is None else newest.snapshot,
                 "" if newest is None else newest.created_at,
-                *mapped.get(one.spec.application_id, (before.run_id, before.map_index)),
+                *mapped.get(one.spec.application_id, (before.run_id, before.map_index, before.mapped_ms)),
                 url,
                 verdict.verified,
             )

@@ -312,6 +312,19 @@ def test_a_checkpoint_that_found_nothing_new_says_so_and_of_when_the_newest_snap
     assert "in place already" not in page
 
 
+def test_a_checkpoint_that_had_nothing_to_do_does_not_hide_what_the_one_before_it_came_to(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = done(attempt(1, state_dir=""), entry("by-id", 0, -1), repository="file:///r", published={"snapshot": "s1"})
+    idle = done(attempt(2, state_dir=""), plan_id="", repository="file:///r", published=None, notes=["It was made."])
+    write(tmp_path, 2, idle)
+    assert "It was made." in client("/", "viewer").text
+    write(tmp_path, 1, made)
+    text = client("/", "viewer").text
+    assert "Published <time" in text
+    assert ("It was made." in text, "othing new <time" in text) == (False, False)
+
+
 def test_a_spec_of_an_unknown_application_is_shown_by_its_path(client: Callable[..., Any], tmp_path: Path) -> None:
     error = NotFound("No spec /srv/<a>.yaml.", code="spec-not-found", action="Name the file.").to_json()
     refusals.record(tmp_path, "/srv/<a>.yaml", "checkpoint_stores/scheduled__1/checkpoint/4", error)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
 from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
+from statecore.jobs.in_progress_marker import LOST
 from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS
 from statecore.objectstore.base import DEFAULT_RETRIES, RetryPolicy
 from statecore.repository.head import SnapshotEntry
@@ -132,9 +134,9 @@ def test_each_application_that_is_due_gets_a_task_and_an_event(spark: StubSpark,
 
 @pytest.mark.usefixtures("due")
 @pytest.mark.parametrize(
-    ("state", "mapped"), [("queued", 0), ("scheduled", 0), (None, 1), ("running", 1), ("failed", 1), ("success", 1)]
+    ("state", "mapped"), [("queued", 0), ("scheduled", 0), (None, 1), ("running", 0), ("failed", 1), ("success", 1)]
 )
-def test_an_application_has_one_checkpoint_that_waits(
+def test_an_application_has_one_checkpoint_that_waits_or_runs(
     spark: StubSpark, repository: str, state: str | None, mapped: int
 ) -> None:
     named = conf(repository, spec("orders"))
@@ -142,6 +144,38 @@ def test_an_application_has_one_checkpoint_that_waits(
     assert len(decide(named, "second", first=state)) == mapped
     assert len(decide({**named, "force": True}, "third", first=state)) == 1
     assert len(decide(named, "fourth", **{("second" if mapped else "first"): "success"})) == 1
+
+
+@pytest.mark.usefixtures("due")
+@pytest.mark.parametrize(("state", "mapped"), [("running", 1), ("queued", 0)])
+def test_a_checkpoint_that_runs_for_long_counts_no_longer_than_its_marker_does(
+    spark: StubSpark, repository: str, monkeypatch: pytest.MonkeyPatch, state: str, mapped: int
+) -> None:
+    """Its worker may have died, and Airflow learns of that late."""
+    named, now = conf(repository, spec("orders")), time.time()
+    assert len(decide(named, "first")) == 1
+    monkeypatch.setattr(deciding.time, "time", lambda: now + LOST - 5)
+    assert decide(named, "second", first=state) == []
+    monkeypatch.setattr(deciding.time, "time", lambda: now + LOST + 5)
+    assert len(decide(named, "third", first=state)) == mapped
+
+
+def test_a_checkpoint_that_ends_while_the_heads_are_read_is_not_made_again(
+    spark: StubSpark, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its head was read before it published, and Airflow would say afterwards that it has ended."""
+    named, state = conf(repository, spec("orders")), {"checkpoint_0": "success"}
+
+    def check(*_: Any, **__: Any) -> DueVerdict:
+        state["checkpoint_0"] = "success"
+        return DueVerdict(True, Reason("1 new", "offsets-new"), last_snapshot="s1")
+
+    monkeypatch.setattr(deciding, "check_due", check)
+    assert len(decide(named, "first")) == 1
+    state["checkpoint_0"] = "running"
+    ids = {"dag_id": "checkpoint_stores", "run_id": "second", "task_id": "decide", "map_index": -1}
+    ti = SimpleNamespace(**ids, get_task_states=lambda **_: {"first": dict(state)})
+    assert due_requests(load().params.dump() | named, logging.getLogger("decide"), ti) == []
 
 
 def test_checkpoints_come_before_other_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
