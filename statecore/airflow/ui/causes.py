@@ -76,7 +76,7 @@ def _cause(name: tuple[str, str], alarms: list[tuple[str, Alarm]]) -> Cause:
     for application, alarm in alarms:
         said.setdefault(_texts(alarm, application), set()).add(application)
     wordings = [
-        Wording(*(_of(*names, texts) if len(names) == 1 else texts), tuple(sorted(names)))
+        Wording(*(texts if len(names) > 1 else _of(min(names), texts)), tuple(sorted(names)))
         for texts, names in said.items()
     ]
     wordings.sort(key=lambda one: (-len(one.applications), one.applications))
