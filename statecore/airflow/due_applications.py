@@ -2,9 +2,10 @@
 
 One task checks all applications, because starting an Airflow task costs more than checking fifty of them. An
 application that cannot be checked gets a mapped task that fails at once with the error, so the failure is shown with
-that application's checkpoints and does not delay the others; the page *State stores* shows it until a later run can
-check the application. An error that concerns all of them, such as an unavailable repository, fails ``decide`` itself,
-and is shown with each of them. What was found is kept for the page (``ui/freshness.py``) and exported as metrics.
+that application's checkpoints and does not delay the others; the page *State stores* shows it at once, and until a
+later run can check the application. An error that concerns all of them, such as an unavailable repository, fails
+``decide`` itself, and is shown with each of them. What was found is kept for the page (``ui/freshness.py``) and
+exported as metrics.
 """
 
 from __future__ import annotations
@@ -121,6 +122,8 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
         if verdict.error is not None:
             log.warning("%s: %s", one.name, describe(verdict.error.to_json()))
             entries.append({**one.entry, "application_id": name, "refusal": verdict.error.to_json()})
+            if not is_elsewhere:  # now: its task may wait for a slot until the cause is gone
+                failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), verdict.error.to_json())
             continue
         if verdict.is_due and one.name in unfinished:
             log.info("%s: not due: its checkpoint is %s", one.name, unfinished[one.name])
@@ -224,12 +227,11 @@ def _keep(
 
 def _scheduled(applications: list[_Application], settings: Settings) -> set[str] | None:
     """The applications of the site, if these are all of them: entries of others are out of date; else ``None``."""
+    names = {str(one.entry["application_id"]) for one in applications}
     paths = {one.entry["request"].get("spec_path") for one in applications}
-    return (
-        {str(one.entry["application_id"]) for one in applications}
-        if settings.specs and paths >= set(settings.specs)
-        else None
-    )
+    # A spec without an id to read, such as one whose file is gone, is of an application that has entries all the same.
+    are_known = names.isdisjoint(paths)
+    return names if settings.specs and paths >= set(settings.specs) and are_known else None
 
 
 def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Application]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.documents import encode_json
+from statecore.filesystem import replace_file
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import ReportError as ReportError
 from statecore.jobs.history.report_head import ReportOutcome, combined_digest, known_sum, read_head
@@ -93,7 +94,7 @@ def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> No
     attempt = Attempt.of(existing) if existing.get("started") and "error" not in existing else attempt
     with suppress(OSError):  # the error is in the task's log too
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode_json(attempt.failed(error)))
+        replace_file(path, encode_json(attempt.failed(error)))  # on a full disk the report before it stays
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:

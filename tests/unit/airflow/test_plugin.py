@@ -198,11 +198,14 @@ def test_only_a_note_that_asks_for_something_stands_out(client: Callable[..., An
     assert '<p class="facts">It was resumed.</p>' in text
 
 
-def test_a_long_id_of_a_run_is_shortened_and_whole_in_its_title(client: Callable[..., Any], tmp_path: Path) -> None:
-    run = "manual__2026-11-28T10:30:00.123456+00:00_Ab3dE6gH"
+@pytest.mark.parametrize("kind", ["manual", "scheduled", "asset_triggered"])
+def test_a_long_id_of_a_run_is_shortened_to_the_minute_and_whole_in_its_title(
+    client: Callable[..., Any], tmp_path: Path, kind: str
+) -> None:
+    run = f"{kind}__2026-11-28T10:30:00.123456+00:00_Ab3dE6gH"
     write(tmp_path, 1, {**done(attempt(1), entry("by-id", 0)), "request_id": f"restore_stores/{run}/restore/0"})
     text = client("/", "viewer").text
-    assert f'title="{run} of restore_stores, task restore [0]">manual__2026-11-28T10:30…</a>' in text
+    assert f'title="{run} of restore_stores, task restore [0]">{kind}__2026-11-28T10:30…</a>' in text
     assert text.count(f">{run}") == 0
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import re
 from dataclasses import asdict
@@ -165,6 +166,20 @@ def test_a_failure_is_recorded_unless_stores_were_restored(tmp_path: Path) -> No
     assert "error" not in json.loads(path.read_text())
     (tmp_path / "file").touch()
     reports.record_failure(tmp_path / "file" / "r.json", mine, FAILURE)
+
+
+def test_on_a_full_disk_the_report_before_a_failure_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.json"
+    reports.record_failure(path, attempt(1), FAILURE)
+    before = path.read_bytes()
+
+    def full(file: Path, data: bytes) -> int:
+        file.touch()
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    reports.record_failure(path, attempt(2), FAILURE)
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [before]
 
 
 def test_the_failure_of_a_try_is_kept_while_the_next_one_runs(tmp_path: Path) -> None:

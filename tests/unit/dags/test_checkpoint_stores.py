@@ -228,6 +228,41 @@ def test_what_is_wrong_with_one_application_fails_a_task_of_its_own_at_once(
     assert failing() == {"broken", "secret", absent}
 
 
+def test_an_application_that_cannot_be_checked_is_failing_before_its_task_gets_a_slot(
+    spark: StubSpark, repository: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Retryable("No broker answered.", code="broker-unreachable", action="Look.")
+    monkeypatch.setattr(deciding, "check_due", lambda *_, **__: DueVerdict(True, Reason(away.what, away.code), away))
+    since = set()
+    for run in ("first", "second"):
+        (entry,) = decide(conf(repository, spec("orders")), run)
+        assert entry["refusal"]["code"] == "broker-unreachable"
+        (instance,) = ReportIndex(Settings.from_environment().reports).application("orders").instances
+        assert instance.last.attempt.request_id == f"checkpoint_stores/{run}/decide/-1"
+        since.add(instance.last.failing_since)
+    assert len(since) == 1
+    monkeypatch.setenv("STATECORE_REPOSITORY", "file:///site")
+    decide(conf(repository, spec("billing")))
+    assert failing() == {"orders"}, "the other run is of another repository"
+
+
+def test_a_spec_whose_file_is_gone_does_not_take_the_age_of_its_snapshot_from_the_page(
+    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    file, directory = tmp_path / "app.yaml", Settings.from_environment().reports
+    file.write_text(json.dumps(world.spec))
+    monkeypatch.setenv("STATECORE_SPECS", str(file))
+    record_checks(directory, {"no longer named": Freshness(1, 1)})
+    decide(conf(world.url, str(file)))
+    assert read_checks(directory).keys() == {"app"}
+    file.unlink()
+    decide(conf(world.url, str(file)))
+    assert read_checks(directory).keys() == {"app"}
+
+
 def test_the_relative_path_of_a_spec_is_no_application(spark: StubSpark, repository: str) -> None:
     (entry,) = decide(conf(repository, "relative.yaml"))
     assert (entry["application_id"], entry["refusal"]["code"]) == ("relative.yaml", "path-relative")
