@@ -741,14 +741,15 @@ def test_what_airflow_says_of_the_schedule_that_tries_again() -> None:
         {"is_paused": True, "next_dagrun_run_after": utc(now + 9)},
         *(
             {"is_paused": False, "next_dagrun_run_after": one}
-            for one in (utc(now + 9), utc(now + 300), utc(now - 9), None)
+            for one in (utc(now + 9), utc(now + 300), utc(now - 300), utc(now - 9), None)
         ),
     ]
     script += f"""
     console.log(JSON.stringify({json.dumps(dags)}.map((dag) => scheduleInWords(dag, {now * 1000}))))"""
     done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
-    paused, soon, later, *unknown = json.loads(done.stdout)
+    paused, soon, later, dead, *unknown = json.loads(done.stdout)
     assert "is paused" in paused
+    assert "5 minutes ago" in dead
     assert ("in 9 s" in soon, "in 5 minutes" in later, unknown) == (True, True, ["", ""])
 
 

@@ -28,6 +28,7 @@ async function tell(element) {
 function scheduleInWords(dag, now) {
   if (dag.is_paused) return `The Dag ${dag.dag_id} is paused: nothing tries again until it is unpaused.`;
   const left = Math.round((Date.parse(dag.next_dagrun_run_after) - now) / 1000);
+  if (left < -120) return `The schedule should have tried again ${-Math.round(left / 60)} minutes ago: check Airflow's scheduler.`;
   return left > 0 ? `The schedule tries again in ${left < 120 ? `${left} s` : `${Math.round(left / 60)} minutes`}.` : "";
 }
 
