@@ -23,8 +23,8 @@ Spark. Both publish the same. The tab *Statecore progress* of the run shows the 
 at once with the reason, at every tick until the cause is removed; until then the page *State stores* shows it as
 failing. The other applications are not delayed.
 
-**An application has at most one checkpoint that waits** for a slot of Airflow: the next ticks skip it. Checkpoints come
-before the jobs of the other Dags, which can have a pool of their own (`STATECORE_JOBS_POOL`).
+**An application has at most one checkpoint that waits** for a slot of Airflow, or runs: the next ticks skip it.
+Checkpoints come before the jobs of the other Dags, which can have a pool of their own (`STATECORE_JOBS_POOL`).
 
 **A long checkpoint** (a changelog is read from the start) does not delay other applications: the next runs skip the
 application until its checkpoint has ended.

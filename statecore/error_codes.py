@@ -529,6 +529,7 @@ REASON_CODES: Mapping[str, str] = {
         "The record of the topic that the rows of a standby store are of is damaged; the store is built again."
     ),
     "changelog-undecided": "A task needs an offset of a declared store whose changelog the spec does not decide.",
+    "check-missing": "No run of `checkpoint_stores` has checked the application for at least two ticks.",
     "checkpoint-of-other-stores": (
         "The `.checkpoint` file of a task has offsets of topics that are not those of its stores."
     ),
@@ -600,6 +601,8 @@ REASON_CODES: Mapping[str, str] = {
     ),
     "same-as-newer": "The base is refused for the same reason as a newer one.",
     "same-offsets": "The application's stores are as far as the standby's copy, and stay.",
+    "snapshot-damaged": "A verification has found damage in the application's snapshots.",
+    "snapshot-late": "The newest snapshot lacks the records of more than two intervals, and no attempt has failed.",
     "snapshots-damaged": "Snapshots that the head names cannot be read.",
     "staging-directory-not-writable": "A Spark executor may not write to the staging directory.",
     "standby-ahead": "The standby's copy is at higher offsets than the application's stores, and is used.",

@@ -5,8 +5,8 @@ the tails are long it exits with :data:`SPARK_NEEDED`, and ``spark-submit`` gets
 publishes the same snapshot. Only ``master`` of the report tells which of the two ran.
 
 Checkpoints are frequent, so little is kept of each: the summary in XCom without the reports of the stores, and the last
-:data:`KEPT_REPORTS` report files. An application that cannot be read has a failure report besides
-(``ui/failing_applications.py``).
+:data:`KEPT_REPORTS` report files. The failure report of an application that could not be checked is that of the task
+``decide`` (``ui/failing_applications.py``).
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from statecore.airflow.hooks import checked_master
 from statecore.airflow.operators import ran_on
 from statecore.airflow.reports import request_id_of
 from statecore.airflow.settings import Settings
-from statecore.airflow.ui import failing_applications
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
 from statecore.errors import StatecoreError
-from statecore.jobs.history.report_index import directory_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -56,14 +54,10 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the checkpoint and return the summary of its report."""
-        settings = Settings.from_environment()
-        directory = Path(self.reports_dir) if self.reports_dir else settings.reports
         if self.refusal:
-            if not settings.is_elsewhere(self.request.get("repository")):
-                failing_applications.record(directory, self.application_id, request_id_of(context), self.refusal)
-                self._update_index(directory, directory_name(self.application_id))
-            # No retry: the next run checks the application again, in a minute.
+            # No retry: the next run checks the application again, in a minute. decide has reported the error.
             raise exception_for(self.refusal, self.log, retried=False)
+        directory = Path(self.reports_dir) if self.reports_dir else Settings.from_environment().reports
         try:
             return super().execute(context)
         finally:

@@ -2,9 +2,10 @@
 
 One task checks all applications, because starting an Airflow task costs more than checking fifty of them. An
 application that cannot be checked gets a mapped task that fails at once with the error, so the failure is shown with
-that application's checkpoints and does not delay the others; the page *State stores* shows it until a later run can
-check the application. An error that concerns all of them, such as an unavailable repository, fails ``decide`` itself,
-and is shown with each of them. What was found is kept for the page (``ui/freshness.py``) and exported as metrics.
+that application's checkpoints and does not delay the others; the page *State stores* shows it at once, and until a
+later run can check the application. An error that concerns all of them, such as an unavailable repository, fails
+``decide`` itself, and is shown with each of them. What was found is kept for the page (``ui/freshness.py``) and
+exported as metrics.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, DueVerdict, check_all, check_due
+from statecore.jobs.in_progress_marker import LOST
 from statecore.metrics import CheckpointMetrics
 from statecore.objectstore.base import SHORT_RETRIES
 from statecore.repository.application_repository import ApplicationRepository
@@ -94,7 +96,9 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     if not applications:
         raise no_application_named()
     is_elsewhere = settings.is_elsewhere(params["repository"])
-    began_ms = int(time.time() * 1000)
+    began_ms, known = int(time.time() * 1000), read_checks(settings.reports)
+    # Asked before the heads are read: a checkpoint that publishes in between is seen in its application's head.
+    unfinished = {} if params.get(FORCE) or is_elsewhere else _unfinished(known, began_ms, ti, log)
     try:
         verdicts, url = _verdicts(applications, params, settings)
     except StatecoreError as error:
@@ -104,8 +108,6 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
             name = str(one.entry["application_id"])
             failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), shown.to_json())
         raise
-    known = read_checks(settings.reports)
-    waiting = {} if params.get(FORCE) or is_elsewhere else _waiting(known, ti, log)
     mapped: dict[str, int] = {}
     checked = {one.name for one in applications if verdicts[one.name].error is None}
     entries, recovered = [], set(checked)
@@ -120,16 +122,18 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
         if verdict.error is not None:
             log.warning("%s: %s", one.name, describe(verdict.error.to_json()))
             entries.append({**one.entry, "application_id": name, "refusal": verdict.error.to_json()})
+            if not is_elsewhere:  # now: its task may wait for a slot until the cause is gone
+                failing_applications.record(settings.reports, name, request_id_of({"ti": ti}), verdict.error.to_json())
             continue
-        if verdict.is_due and one.name in waiting:
-            log.info("%s: not due: its checkpoint waits in the run %s", one.name, waiting[one.name])
+        if verdict.is_due and one.name in unfinished:
+            log.info("%s: not due: its checkpoint is %s", one.name, unfinished[one.name])
             continue
         log.info("%s: %s: %s", one.name, "due" if verdict.is_due else "not due", verdict.why)
         if verdict.is_due:
             mapped[one.name] = len(entries)
             base = {} if verdict.last_snapshot is None else {"decided_upon": verdict.last_snapshot}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
-    runs = {name: (str(ti.run_id), index) for name, index in mapped.items()}
+    runs = {name: (str(ti.run_id), index, began_ms) for name, index in mapped.items()}
     if is_elsewhere:
         log.info("The page and the metrics are of %s: they do not get what was found here", settings.repository)
     else:
@@ -145,20 +149,26 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog, ti: Any) -> list[d
     return entries
 
 
-def _waiting(known: Mapping[str, Freshness], ti: Any, log: DecidingLog) -> dict[str, str]:
-    """The applications with a checkpoint that waits for a slot, each with its run."""
+def _unfinished(known: Mapping[str, Freshness], now_ms: int, ti: Any, log: DecidingLog) -> dict[str, str]:
+    """The applications with a checkpoint that waits for a slot or runs, each with its state and run.
+
+    One that runs has no in-progress marker in its first seconds. It counts no longer than a marker does: where its
+    worker has died, Airflow may take it for running for minutes.
+    """
     runs = sorted({one.run_id for one in known.values() if one.run_id})
     if not runs:
         return {}
     try:
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[TASK], run_ids=runs)
     except Exception as cause:  # a second checkpoint does no harm, and none would
-        log.warning("Airflow does not tell which checkpoints wait: %s", cause)
+        log.warning("Airflow does not tell which checkpoints wait or run: %s", cause)
         return {}
+    found = {name: states.get(one.run_id, {}).get(f"{TASK}_{one.map_index}") for name, one in known.items()}
+    young = {name for name, one in known.items() if now_ms - one.mapped_ms < LOST * 1000}
     return {
-        name: one.run_id
-        for name, one in known.items()
-        if states.get(one.run_id, {}).get(f"{TASK}_{one.map_index}") in ("scheduled", "queued")
+        name: f"{state} in the run {known[name].run_id}"
+        for name, state in found.items()
+        if state in ("scheduled", "queued") or (state == "running" and name in young)
     }
 
 
@@ -166,7 +176,7 @@ def _found(
     applications: list[_Application],
     verdicts: Mapping[str, DueVerdict],
     known: Mapping[str, Freshness],
-    mapped: Mapping[str, tuple[str, int]],
+    mapped: Mapping[str, tuple[str, int, int]],
     began_ms: int,
     url: str,
 ) -> dict[str, Freshness]:
@@ -182,7 +192,7 @@ def _found(
                 verdict.current_ms,
                 "" if newest is None else newest.snapshot,
                 "" if newest is None else newest.created_at,
-                *mapped.get(one.spec.application_id, (before.run_id, before.map_index)),
+                *mapped.get(one.spec.application_id, (before.run_id, before.map_index, before.mapped_ms)),
                 url,
                 verdict.verified,
             )
@@ -216,13 +226,12 @@ def _keep(
 
 
 def _scheduled(applications: list[_Application], settings: Settings) -> set[str] | None:
-    """The applications of the site, if these are all of them: entries of others are out of date; else ``None``.
-
-    Of a spec that is missing nobody knows whose it is: its application is late until it is there again.
-    """
-    paths = {one.entry["request"].get("spec_path") for one in applications}
+    """The applications of the site, if these are all of them: entries of others are out of date; else ``None``."""
     names = {str(one.entry["application_id"]) for one in applications}
-    return names if settings.specs and paths >= set(settings.specs) and not paths & names else None
+    paths = {one.entry["request"].get("spec_path") for one in applications}
+    # A spec without an id to read, such as one whose file is gone, is of an application that has entries all the same.
+    are_known = names.isdisjoint(paths)
+    return names if settings.specs and paths >= set(settings.specs) and are_known else None
 
 
 def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Application]:

@@ -413,7 +413,7 @@ def request_argument(request: Mapping[str, Any], request_id: str) -> str:
 
 
 def clear_report_path(report_file: Path) -> None:
-    """Create the report's directory and remove the report of an earlier try; see :func:`reports.clear`."""
+    """Create the report's directory and move the report of an earlier try aside; see :func:`reports.clear`."""
     try:
         report_file.parent.mkdir(parents=True, exist_ok=True)
         reports.clear(report_file)

@@ -2,9 +2,9 @@
 
 A job writes its result or its error as one JSON document to the given path. The operator reads it and passes it on
 through XCom, which Airflow keeps in its database: one bounded report for each store, never the whole. The files stay,
-one for each request, and are shown by the UI page: ``<reports>/<application id>/<request>.json``. If the task of a
-success is cleared, its report is ``<request>.earlier.json`` until the task succeeds again. A request with ``plan_only``
-leaves the restore's plan instead.
+one for each request, and are shown by the UI page: ``<reports>/<application id>/<request>.json``. That of an earlier
+try is ``<request>.earlier.json`` until the task succeeds: the success of a task that was cleared, else the last
+failure. A request with ``plan_only`` leaves the restore's plan instead.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from statecore.documents import encode_json
 from statecore.filesystem import replace_file
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import ReportError as ReportError
+from statecore.jobs.history.report_head import ReportOutcome, combined_digest, known_sum, read_head
 from statecore.jobs.history.report_head import check_report as check_report
-from statecore.jobs.history.report_head import combined_digest, known_sum, read_head
 from statecore.jobs.history.report_head import read_report as read_report
 from statecore.jobs.history.report_index import directory_name
 
@@ -44,24 +44,34 @@ def report_path(directory: Path, application_id: str, request_id: str) -> Path:
 
 
 def earlier_path(report_file: Path) -> Path:
-    """Path of the report of an earlier success of the same request, kept until a later try succeeds."""
+    """Path of the report of an earlier try of the same request, kept until a later one succeeds."""
     return report_file.with_suffix(f".earlier{report_file.suffix}")
 
 
 def clear(report_file: Path) -> None:
-    """Remove the report of an earlier try. That of a success is moved aside: a later try may be refused.
+    """Move the report of an earlier try aside. One without an end is removed, and a failure after a success.
+
+    A later try may be refused, so the success is kept; and it may wait long for what the failure is about, which the
+    page shows meanwhile.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: it cannot be moved or removed.
     """
-    try:
-        has_succeeded = read_head(read_report(report_file)).succeeded
-    except ReportError:
-        has_succeeded = False
-    if has_succeeded:
+    outcome, kept = _outcome(report_file), _outcome(earlier_path(report_file))
+    if outcome in _SUCCESSES or (outcome is ReportOutcome.FAILED and kept not in _SUCCESSES):
         report_file.replace(earlier_path(report_file))
     else:
         report_file.unlink(missing_ok=True)
+
+
+_SUCCESSES = (ReportOutcome.RESTORED, ReportOutcome.PUBLISHED, ReportOutcome.UNCHANGED)
+
+
+def _outcome(report_file: Path) -> ReportOutcome | None:
+    try:
+        return read_head(read_report(report_file)).outcome
+    except ReportError:
+        return None
 
 
 def request_id_of(context: Context) -> str:
@@ -84,7 +94,7 @@ def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> No
     attempt = Attempt.of(existing) if existing.get("started") and "error" not in existing else attempt
     with suppress(OSError):  # the error is in the task's log too
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, encode_json(attempt.failed(error)))
+        replace_file(path, encode_json(attempt.failed(error)))  # on a full disk the report before it stays
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:

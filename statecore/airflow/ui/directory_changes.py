@@ -30,7 +30,7 @@ _READ = 200
 
 _KINDS: tuple[Change, ...] = (Migration(), Recovery())
 _SUFFIX = ".json"
-_DOCTOR = ".doctor.json"
+_DOCTOR = (".doctor.json", ".doctor.earlier.json")
 _NOT_SHOWN = frozenset(
     {MigrationOutcome.PLANNED, MigrationOutcome.UNCHANGED, RepairOutcome.PLANNED, RepairOutcome.UNCHANGED}
 )

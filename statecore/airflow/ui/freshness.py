@@ -44,6 +44,7 @@ class Freshness:
         snapshot: its id; empty without one.
         published_at: when it was published; empty without one.
         run_id, map_index: the task that was last mapped for its checkpoint; empty before the first.
+        mapped_ms: when that was.
         repository: URL of the repository that was checked.
         verified: the verified levels of its snapshots, the highest first.
     """
@@ -55,6 +56,7 @@ class Freshness:
     published_at: str = ""
     run_id: str = ""
     map_index: int = -1
+    mapped_ms: int = 0
     repository: str = ""
     verified: tuple[VerifiedLevel, ...] = ()
 

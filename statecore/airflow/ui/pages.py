@@ -21,7 +21,7 @@ from statecore.airflow.ui.state_view import run_of
 from statecore.errors import kind_and_code
 from statecore.jobs.attempt import age, parsed_time
 from statecore.jobs.history.restored_store import restored_stores
-from statecore.words import number_of
+from statecore.words import number_of, shortened_list
 
 _TEMPLATES = Environment(
     loader=PackageLoader("statecore.airflow.ui"),
@@ -44,6 +44,7 @@ _TEMPLATES.filters.update(
     },
     query=lambda values: urlencode({name: value for name, value in values.items() if value}),
     run_of=run_of,
+    shortened_list=shortened_list,
     stores=restored_stores,
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from urllib.parse import quote
 
 from statecore.jobs.attempt import Instance
@@ -58,6 +59,7 @@ class ApplicationPage:
         applications: the selected instances by application, those with an alarm first, then by name.
         number: the page, from 1.
         total, red: selected applications on all pages, and those of them with an alarm.
+        alarms: the selected instances with an alarm, of all pages.
     """
 
     applications: tuple[ApplicationReports, ...]
@@ -65,6 +67,7 @@ class ApplicationPage:
     pages: int
     total: int
     red: int
+    alarms: tuple[InstanceReports, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,13 @@ def application_page(
     found = [index.application(name) for name in index.names()]
     if selected is not None and not selected.is_empty:
         found = [one for one in (_only(one, selected, is_red) for one in found) if one.instances]
-    red = {one.name for one in found if any(map(is_red, one.instances))}
+    alarms = {one.name: tuple(filter(is_red, one.instances)) for one in found}
+    red = {name for name, instances in alarms.items() if instances}
     found.sort(key=lambda one: (one.name not in red, one.name))
     pages = max(1, -(-len(found) // size))
     number = min(max(number, 1), pages)
-    return ApplicationPage(tuple(found[(number - 1) * size : number * size]), number, pages, len(found), len(red))
+    shown, with_alarm = tuple(found[(number - 1) * size : number * size]), tuple(chain(*alarms.values()))
+    return ApplicationPage(shown, number, pages, len(found), len(red), with_alarm)
 
 
 def _only(

@@ -1,7 +1,8 @@
 """The page *State stores*: each application's stores, and the attempts to restore or publish them.
 
-It is written for a person on call: applications with an alarm come first, then by name; failures and unfinished
-attempts come before older successes, and every run links to its task in Airflow.
+It is written for a person on call: the causes of all alarms come first, each once, then the applications with an
+alarm, then the others by name; failures and unfinished attempts come before older successes, and every run links to its
+task in Airflow.
 
 ==================  ==================================================================================
 ``/``               applications, those with an alarm first; each instance with its stores
@@ -24,6 +25,7 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from statecore.airflow.settings import Settings
+from statecore.airflow.ui.causes import Cause, causes_of
 from statecore.airflow.ui.directory_changes import last_changes
 from statecore.airflow.ui.freshness import Freshness, read_checks
 from statecore.airflow.ui.pages import protected_app, render
@@ -63,6 +65,7 @@ def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, An
         "pages": shown.pages,
         "total": shown.total,
         "red": shown.red,
+        "causes": [_cause_document(one) for one in causes_of(map(standing, shown.alarms))],
         "applications": [
             {
                 "name": one.name,
@@ -90,7 +93,8 @@ def page(q: _Text = "", state: _State = "", page: _Number = 1) -> HTMLResponse:
     selected, standing = _filter(q, state), _standing()
     shown = application_page(_index(), selected, page, is_red=_is_red(standing))
     changes = last_changes(_index().directory) if selected.is_empty and shown.number == 1 else []
-    return render("stores.html", filter=selected, page=shown, standing=standing, changes=changes)
+    causes = causes_of(map(standing, shown.alarms))
+    return render("stores.html", filter=selected, page=shown, standing=standing, changes=changes, causes=causes)
 
 
 @app.get("/instance", response_class=HTMLResponse)
@@ -118,12 +122,13 @@ def _index() -> ReportIndex:
 def _standing() -> Callable[[InstanceReports], Standing]:
     """How instances stand, by the clock of now; those without a state directory in the repository that is checked."""
     now = time.time()
-    freshness = _freshness(now)
+    freshness, tick_ms = _freshness(now), Settings.from_environment().checkpoint_tick_ms
+    tick = "" if tick_ms is None else format_duration(tick_ms)
 
     def of(reports: InstanceReports) -> Standing:
         fresh = freshness(reports.instance)
         shown = reports.of_repository(fresh["repository"]) if fresh and fresh["repository"] else reports
-        return Standing(shown, now, fresh)
+        return Standing(shown, now, fresh, tick)
 
     return of
 
@@ -174,6 +179,10 @@ def _filter(text: str, state: str) -> Filter:
     return Filter(text.strip(), ReportOutcome(state) if state else None)
 
 
+def _cause_document(cause: Cause) -> dict[str, Any]:
+    return {**vars(cause), "wordings": [one._asdict() for one in cause.wordings]}
+
+
 def _instance_document(standing: Standing) -> dict[str, Any]:
     one = standing.reports
     last_restored, last_published = one.last_restored, one.last_published
@@ -181,6 +190,7 @@ def _instance_document(standing: Standing) -> dict[str, Any]:
         **one.instance._asdict(),
         "is_red": standing.is_red,
         "last": one.last.to_json(),
+        "failure": standing.failure.to_json() if standing.failure else None,
         "last_restored": last_restored.to_json() if last_restored else None,
         "last_published": last_published.to_json() if last_published else None,
         "stores": [asdict(store) for store in restored_stores(one.partitions)],

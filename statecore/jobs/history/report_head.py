@@ -77,6 +77,11 @@ class ReportHead:
         return self.outcome in (ReportOutcome.RESTORED, ReportOutcome.PUBLISHED, ReportOutcome.UNCHANGED)
 
     @property
+    def was_idle(self) -> bool:
+        """Whether a checkpoint had nothing to do, because another job had made it since it was found to be due."""
+        return self.outcome is ReportOutcome.UNCHANGED and not self.plan_id
+
+    @property
     def when(self) -> str:
         """Time of its last sign of life: its end, or its start."""
         return self.finished or self.attempt.started

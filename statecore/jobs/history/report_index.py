@@ -100,8 +100,9 @@ class InstanceReports(Attempts):
 
     @property
     def last_succeeded(self) -> ReportHead | None:
-        """The latest successful attempt; the page shows it."""
-        return next((head for head in self.attempts if head.succeeded), None)
+        """The latest successful attempt that did something, else the latest one; the page shows it."""
+        successes = [head for head in self.attempts if head.succeeded]
+        return next((head for head in successes if not head.was_idle), successes[0] if successes else None)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,6 @@ from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import Retryable
 from statecore.jobs import program
-from statecore.jobs.history.report_head import ReportOutcome
-from statecore.jobs.history.report_index import ReportIndex
 from tests.harness.process_guard import started_at
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_operators import arguments_of, context, last_words, snapshot_event
@@ -126,60 +124,24 @@ def test_a_process_that_was_killed_is_reported_and_tried_again(spark: StubSpark)
     assert "signal 9" in last_words("orders")[0].error["what"]
 
 
-def test_an_undecidable_checkpoint_fails_with_its_reason_and_starts_no_job(spark: StubSpark) -> None:
+def test_an_undecidable_checkpoint_fails_with_its_reason_and_starts_no_job(spark: StubSpark, tmp_path: Path) -> None:
     error = Retryable("No broker.", code="broker-unreachable", action="Look.")
     refusal = error.to_json()
     with pytest.raises(JobRefused, match=r"\(broker-unreachable\)"):
         operator(spark, refusal=refusal).execute(context())
     assert (local_calls(spark), spark.calls) == ([], [])
-    assert last_words("orders")[0].error["code"] == "broker-unreachable"
-
-
-def test_the_refusal_in_another_repository_than_the_sites_is_none_of_the_application(
-    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STATECORE_REPOSITORY", "file:///site")
-    refuses(spark)
-    assert list((tmp_path / "reports").rglob("*.json")) == []
-
-
-def refuses(spark: StubSpark, **fields: Any) -> None:
-    refusal = {"error": "Invalid", "exit_code": 13, "what": "It is no spec.", "action": "Look.", "context": {}}
-    with pytest.raises(JobRefused, match="It is no spec"):
-        operator(spark, refusal=refusal, **fields).execute(context())
-
-
-def test_an_application_that_cannot_be_checked_is_failing_and_keeps_its_reports(
-    spark: StubSpark, tmp_path: Path
-) -> None:
-    operator(spark).execute(context())
-    kept = {file.name for file in (tmp_path / "reports" / "orders").iterdir()}
-    for _ in range(3):
-        refuses(spark)
-    last, before = last_words("orders")  # the stub's report names another host
-    assert before.outcome is ReportOutcome.PUBLISHED
-    assert (last.outcome, last.error["what"], last.error["action"]) == (ReportOutcome.FAILED, "It is no spec.", "Look.")
-    assert last.attempt.request_id == "a_dag/manual__1/restore/2"
-    assert {file.name for file in (tmp_path / "reports" / "orders").iterdir()} == kept | {refusals.FILE}
+    assert list((tmp_path / "reports").rglob("*.json")) == [], "decide has reported it, and it may be over"
 
 
 def test_a_refusal_is_none_of_the_reports_of_which_a_number_is_kept(spark: StubSpark, tmp_path: Path) -> None:
     reports = tmp_path / "reports" / "orders"
-    refuses(spark)
+    refusals.record(tmp_path / "reports", "orders", "d/r/decide/-1", {"error": "Invalid"})
     for number in range(KEPT_REPORTS):
         (reports / f"a_dag_{number}.json").touch()
     operator(spark).execute(context())
     left = {file.name for file in reports.iterdir()}
     assert len(left) == KEPT_REPORTS + 1
     assert refusals.FILE in left
-
-
-def test_where_only_the_path_of_a_spec_is_known_it_is_the_name_that_is_shown(spark: StubSpark, tmp_path: Path) -> None:
-    refuses(spark, application_id="/srv/specs/orders.yaml")
-    (last,) = last_words("_srv_specs_orders.yaml")
-    assert last.attempt.application_id == "/srv/specs/orders.yaml"
-    refuses(spark, application_id="inline spec 3")
-    assert ReportIndex(tmp_path / "reports").names() == ["_srv_specs_orders.yaml"]
 
 
 def test_a_task_that_is_killed_kills_its_process(spark: StubSpark) -> None:

@@ -198,11 +198,14 @@ def test_only_a_note_that_asks_for_something_stands_out(client: Callable[..., An
     assert '<p class="facts">It was resumed.</p>' in text
 
 
-def test_a_long_id_of_a_run_is_shortened_and_whole_in_its_title(client: Callable[..., Any], tmp_path: Path) -> None:
-    run = "manual__2026-11-28T10:30:00.123456+00:00_Ab3dE6gH"
+@pytest.mark.parametrize("kind", ["manual", "scheduled", "asset_triggered"])
+def test_a_long_id_of_a_run_is_shortened_to_the_minute_and_whole_in_its_title(
+    client: Callable[..., Any], tmp_path: Path, kind: str
+) -> None:
+    run = f"{kind}__2026-11-28T10:30:00.123456+00:00_Ab3dE6gH"
     write(tmp_path, 1, {**done(attempt(1), entry("by-id", 0)), "request_id": f"restore_stores/{run}/restore/0"})
     text = client("/", "viewer").text
-    assert f'title="{run} of restore_stores, task restore [0]">manual__2026-11-28T10:30…</a>' in text
+    assert f'title="{run} of restore_stores, task restore [0]">{kind}__2026-11-28T10:30…</a>' in text
     assert text.count(f">{run}") == 0
 
 
@@ -312,6 +315,19 @@ def test_a_checkpoint_that_found_nothing_new_says_so_and_of_when_the_newest_snap
     assert "in place already" not in page
 
 
+def test_a_checkpoint_that_had_nothing_to_do_does_not_hide_what_the_one_before_it_came_to(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = done(attempt(1, state_dir=""), entry("by-id", 0, -1), repository="file:///r", published={"snapshot": "s1"})
+    idle = done(attempt(2, state_dir=""), plan_id="", repository="file:///r", published=None, notes=["It was made."])
+    write(tmp_path, 2, idle)
+    assert "It was made." in client("/", "viewer").text
+    write(tmp_path, 1, made)
+    text = client("/", "viewer").text
+    assert "Published <time" in text
+    assert ("It was made." in text, "othing new <time" in text) == (False, False)
+
+
 def test_a_spec_of_an_unknown_application_is_shown_by_its_path(client: Callable[..., Any], tmp_path: Path) -> None:
     error = NotFound("No spec /srv/<a>.yaml.", code="spec-not-found", action="Name the file.").to_json()
     refusals.record(tmp_path, "/srv/<a>.yaml", "checkpoint_stores/scheduled__1/checkpoint/4", error)
@@ -382,6 +398,80 @@ def test_where_a_failure_is_newer_than_the_last_check_the_page_points_to_it(
     assert "Not checked since" in text
     assert ("The failure below says why, and what to do: Retryable (broker-unreachable)." in text) is is_explained
     assert ("Check whether the Dag is paused" in text) is not is_explained
+
+
+@pytest.fixture
+def outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoints of three applications failed of one cause, one of another; two are late, one is well."""
+    monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "15s")
+    away = {"error": "Retryable", "code": "broker-unreachable", "action": "Check it, then run this again."}
+    causes = {
+        **{f"away-{number}": {**away, "what": f"No broker has away-{number}-log."} for number in range(3)},
+        "broken": {
+            "error": "Invalid",
+            "code": "spec-invalid",
+            "what": "It is no spec:\n- line 1",
+            "action": "Mend it.",
+        },
+    }
+    now_ms = int(time.time() * 1000)
+    late = Freshness(now_ms, 60_000, now_ms - 300_000, snapshot="s1")
+    for name in (*causes, "late-1", "late-2", "well"):
+        tried = [
+            replace(attempt(second, "", application=name), request_id=f"checkpoint_stores/r/checkpoint/{second}")
+            for second in (1, 2, 3)
+        ]
+        write(tmp_path, 1, done(tried[0], entry("s", 0), repository="file:///r", published={"snapshot": "s1"}), name)
+        if name in causes:
+            write(tmp_path, 2, failed(tried[1], **causes[name]), name)
+        if name == "away-2":
+            write(tmp_path, 3, tried[2].begun(), name)
+    record_checks(
+        tmp_path, dict.fromkeys((*causes, "late-1", "late-2"), late) | {"well": replace(late, current_ms=now_ms)}
+    )
+
+
+@pytest.mark.usefixtures("outage")
+def test_the_causes_of_all_alarms_stand_above_once(client: Callable[..., Any]) -> None:
+    """The failure of an application of which a newer attempt runs is among them."""
+    answer = client("/stores", "viewer").json()
+    found = [(one["code"], one["applications"], one["unsaid"], one["tried_every"]) for one in answer["causes"]]
+    assert found == [
+        ("broker-unreachable", ["away-0", "away-1", "away-2"], 0, "15s"),
+        ("snapshot-late", ["late-1", "late-2"], 0, ""),
+        ("spec-invalid", ["broken"], 0, ""),
+    ]
+    assert [one["what"] for one in answer["causes"][0]["wordings"]] == ["No broker has <application>-log."]
+    failures = {one["name"]: one["instances"][0]["failure"] for one in answer["applications"]}
+    assert {name for name, one in failures.items() if one} == {"away-0", "away-1", "away-2", "broken"}
+    text = client("/", "viewer").text
+    assert text.count('role="alert"') == 1
+    top, *blocks = text.split("<section>")
+    assert [top.count(one) for one in ("No broker", "Check it", "Mend it.", "away-0, away-1, away-2")] == [1] * 4
+    said = {block[: block.index("</h2>")].strip().removeprefix("<h2>"): block for block in blocks}
+    assert ["the same cause as above" in said[f"away-{number}"] for number in range(3)] == [True] * 3
+    assert "An attempt began" in said["away-2"]
+    assert "line 1" in said["broken"], "more lines than above"
+    assert "Check it" not in "".join(blocks)
+    assert [name for name, block in said.items() if "<details>" in block] == [*sorted(failures)[:6]]
+
+
+@pytest.mark.usefixtures("outage")
+def test_of_one_application_all_is_in_its_block(client: Callable[..., Any]) -> None:
+    text = client("/?q=away-0", "viewer").text
+    assert (text.count('role="alert"'), text.count("No broker has away-0-log.")) == (2, 1)
+    assert ("<details>" in text, "with an alarm" in text) == (False, False)
+
+
+@pytest.mark.usefixtures("outage")
+@pytest.mark.parametrize(("name", "said"), [("away-0", True), ("broken", False), ("late-1", False)])
+def test_where_no_person_is_needed_the_page_says_that_the_schedule_tries_again(
+    client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str, *, said: bool
+) -> None:
+    for path in (f"/?q={name}", f"/instance?name={name}&application={name}&host=one"):
+        assert ("The schedule tries again every 15s" in client(path, "viewer").text) is said
+    monkeypatch.delenv("STATECORE_CHECKPOINT_TICK")
+    assert "The schedule tries again every" not in client(f"/?q={name}", "viewer").text
 
 
 def test_since_when_it_has_failed_is_shown_beside_the_latest_failure(
@@ -463,8 +553,9 @@ def test_the_age_of_a_snapshot_is_compared_with_the_interval(
     text = client("/", "viewer").text
     assert text.count("is late") == late
     assert text.count("Not checked since") == unchecked
-    for to_do in ("the Dag is paused", "scheduler runs", "<code>decide</code>"):
-        assert text.count(to_do) == unchecked
+    for to_do in ("the Dag is paused", "scheduler runs"):
+        assert text.count(to_do) == (late or unchecked)
+    assert text.count("task decide") == unchecked
     assert text.count('role="alert"') == (late or unchecked)
     (shown,) = client("/stores", "viewer").json()["applications"]
     assert (shown["freshness"]["is_late"], shown["freshness"]["is_unchecked"]) == (late, unchecked)
@@ -640,6 +731,26 @@ def test_what_airflow_says_of_an_attempt_without_an_end() -> None:
     assert list(alarms) == ["failed"], "no retry is left"
     assert "clear the failed task" in alarms["failed"]
     assert all(box == ["note", "status"] for state, (_, *box) in zip(states, shown, strict=True) if state != "failed")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script")
+def test_what_airflow_says_of_the_schedule_that_tries_again() -> None:
+    script = (ROOT / "statecore" / "airflow" / "ui" / "templates" / "attempts.js").read_text()
+    now = 1_700_000_000
+    dags = [
+        {"is_paused": True, "next_dagrun_run_after": utc(now + 9)},
+        *(
+            {"is_paused": False, "next_dagrun_run_after": one}
+            for one in (utc(now + 9), utc(now + 300), utc(now - 300), utc(now - 9), None)
+        ),
+    ]
+    script += f"""
+    console.log(JSON.stringify({json.dumps(dags)}.map((dag) => scheduleInWords(dag, {now * 1000}))))"""
+    done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
+    paused, soon, later, dead, *unknown = json.loads(done.stdout)
+    assert "is paused" in paused
+    assert "5 minutes ago" in dead
+    assert ("in 9 s" in soon, "in 5 minutes" in later, unknown) == (True, True, ["", ""])
 
 
 @pytest.mark.full

@@ -168,18 +168,36 @@ def test_a_failure_is_recorded_unless_stores_were_restored(tmp_path: Path) -> No
     reports.record_failure(tmp_path / "file" / "r.json", mine, FAILURE)
 
 
-def test_where_the_disk_is_full_the_failure_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_full_disk_the_report_before_a_failure_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.json"
-    reports.record_failure(path, attempt(9), FAILURE)
+    reports.record_failure(path, attempt(1), FAILURE)
     before = path.read_bytes()
 
-    def full(file: Path, _: bytes) -> int:
+    def full(file: Path, data: bytes) -> int:
         file.touch()
-        raise OSError(errno.ENOSPC, "No space left on device", str(file))
+        raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    reports.record_failure(path, attempt(10), FAILURE)
-    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {path.name: before}
+    reports.record_failure(path, attempt(2), FAILURE)
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [before]
+
+
+def test_the_failure_of_a_try_is_kept_while_the_next_one_runs(tmp_path: Path) -> None:
+    """Else the page would not know the cause of an outage for as long as each try waits for its end."""
+    path = tmp_path / "r.json"
+    for second in (1, 2):
+        path.write_text(json.dumps(failed(attempt(second))))
+        reports.clear(path)
+        assert not path.exists()
+        assert read_head(reports.read_report(reports.earlier_path(path))).attempt == attempt(second)
+    path.write_text(json.dumps(attempt(3).begun()))
+    reports.clear(path)
+    assert read_head(reports.read_report(reports.earlier_path(path))).attempt == attempt(2)
+    path.write_text(json.dumps(done(attempt(4), entry("a", 0))))
+    reports.clear(path)
+    path.write_text(json.dumps(failed(attempt(5))))
+    reports.clear(path)
+    assert read_head(reports.read_report(reports.earlier_path(path))).attempt == attempt(4), "a success is kept"
 
 
 def plan(partitions: int) -> dict[str, Any]:

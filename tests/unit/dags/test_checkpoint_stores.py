@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
 from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
+from statecore.jobs.in_progress_marker import LOST
 from statecore.metrics import CHECKPOINT_CHECKED, CHECKPOINT_INTERVAL, CHECKPOINT_SUCCESS
 from statecore.objectstore.base import DEFAULT_RETRIES, RetryPolicy
 from statecore.repository.head import SnapshotEntry
@@ -132,9 +134,9 @@ def test_each_application_that_is_due_gets_a_task_and_an_event(spark: StubSpark,
 
 @pytest.mark.usefixtures("due")
 @pytest.mark.parametrize(
-    ("state", "mapped"), [("queued", 0), ("scheduled", 0), (None, 1), ("running", 1), ("failed", 1), ("success", 1)]
+    ("state", "mapped"), [("queued", 0), ("scheduled", 0), (None, 1), ("running", 0), ("failed", 1), ("success", 1)]
 )
-def test_an_application_has_one_checkpoint_that_waits(
+def test_an_application_has_one_checkpoint_that_waits_or_runs(
     spark: StubSpark, repository: str, state: str | None, mapped: int
 ) -> None:
     named = conf(repository, spec("orders"))
@@ -142,6 +144,38 @@ def test_an_application_has_one_checkpoint_that_waits(
     assert len(decide(named, "second", first=state)) == mapped
     assert len(decide({**named, "force": True}, "third", first=state)) == 1
     assert len(decide(named, "fourth", **{("second" if mapped else "first"): "success"})) == 1
+
+
+@pytest.mark.usefixtures("due")
+@pytest.mark.parametrize(("state", "mapped"), [("running", 1), ("queued", 0)])
+def test_a_checkpoint_that_runs_for_long_counts_no_longer_than_its_marker_does(
+    spark: StubSpark, repository: str, monkeypatch: pytest.MonkeyPatch, state: str, mapped: int
+) -> None:
+    """Its worker may have died, and Airflow learns of that late."""
+    named, now = conf(repository, spec("orders")), time.time()
+    assert len(decide(named, "first")) == 1
+    monkeypatch.setattr(deciding.time, "time", lambda: now + LOST - 5)
+    assert decide(named, "second", first=state) == []
+    monkeypatch.setattr(deciding.time, "time", lambda: now + LOST + 5)
+    assert len(decide(named, "third", first=state)) == mapped
+
+
+def test_a_checkpoint_that_ends_while_the_heads_are_read_is_not_made_again(
+    spark: StubSpark, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its head was read before it published, and Airflow would say afterwards that it has ended."""
+    named, state = conf(repository, spec("orders")), {"checkpoint_0": "success"}
+
+    def check(*_: Any, **__: Any) -> DueVerdict:
+        state["checkpoint_0"] = "success"
+        return DueVerdict(True, Reason("1 new", "offsets-new"), last_snapshot="s1")
+
+    monkeypatch.setattr(deciding, "check_due", check)
+    assert len(decide(named, "first")) == 1
+    state["checkpoint_0"] = "running"
+    ids = {"dag_id": "checkpoint_stores", "run_id": "second", "task_id": "decide", "map_index": -1}
+    ti = SimpleNamespace(**ids, get_task_states=lambda **_: {"first": dict(state)})
+    assert due_requests(load().params.dump() | named, logging.getLogger("decide"), ti) == []
 
 
 def test_checkpoints_come_before_other_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +226,41 @@ def test_what_is_wrong_with_one_application_fails_a_task_of_its_own_at_once(
     names = ["broken", "orders", "secret", absent, "inline spec 5", "inline spec 6"]
     assert [tasks[number].rendered_map_index for number in range(6)] == names
     assert failing() == {"broken", "secret", absent}
+
+
+def test_an_application_that_cannot_be_checked_is_failing_before_its_task_gets_a_slot(
+    spark: StubSpark, repository: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Retryable("No broker answered.", code="broker-unreachable", action="Look.")
+    monkeypatch.setattr(deciding, "check_due", lambda *_, **__: DueVerdict(True, Reason(away.what, away.code), away))
+    since = set()
+    for run in ("first", "second"):
+        (entry,) = decide(conf(repository, spec("orders")), run)
+        assert entry["refusal"]["code"] == "broker-unreachable"
+        (instance,) = ReportIndex(Settings.from_environment().reports).application("orders").instances
+        assert instance.last.attempt.request_id == f"checkpoint_stores/{run}/decide/-1"
+        since.add(instance.last.failing_since)
+    assert len(since) == 1
+    monkeypatch.setenv("STATECORE_REPOSITORY", "file:///site")
+    decide(conf(repository, spec("billing")))
+    assert failing() == {"orders"}, "the other run is of another repository"
+
+
+def test_a_spec_whose_file_is_gone_does_not_take_the_age_of_its_snapshot_from_the_page(
+    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    file, directory = tmp_path / "app.yaml", Settings.from_environment().reports
+    file.write_text(json.dumps(world.spec))
+    monkeypatch.setenv("STATECORE_SPECS", str(file))
+    record_checks(directory, {"no longer named": Freshness(1, 1)})
+    decide(conf(world.url, str(file)))
+    assert read_checks(directory).keys() == {"app"}
+    file.unlink()
+    decide(conf(world.url, str(file)))
+    assert read_checks(directory).keys() == {"app"}
 
 
 def test_the_relative_path_of_a_spec_is_no_application(spark: StubSpark, repository: str) -> None:
@@ -347,22 +416,6 @@ def test_a_spec_that_no_run_could_read_is_mended_when_the_next_tick_reads_it(spa
     assert failing() == {"app"}
     decide(conf(world.url, world.spec))
     assert failing() == set()
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_the_last_check_of_an_application_stays_while_its_spec_is_missing(
-    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
-) -> None:
-    world, path = World(tmp_path / "app"), tmp_path / "spec.yaml"
-    world.write({b"a": b"1"}, 9)
-    world.snapshot()
-    if is_there:
-        path.write_text(json.dumps(world.spec))
-    monkeypatch.setenv("STATECORE_SPECS", str(path))
-    directory = Settings.from_environment().reports
-    record_checks(directory, {"app": Freshness(1, 1), "removed": Freshness(1, 1)}, set())
-    decide(conf(world.url, str(path)))
-    assert read_checks(directory).keys() == ({"app"} if is_there else {"app", "removed"})
 
 
 def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_the_first(

@@ -9,7 +9,7 @@ from statecore.airflow.ui.standing import Standing
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import read_head
 from statecore.jobs.history.report_index import InstanceReports
-from tests.unit.jobs.reports import BEGAN, attempt, failed
+from tests.unit.jobs.reports import BEGAN, attempt, done, entry, failed
 
 
 def standing(tried: Attempt, age: float, **error: str) -> Standing:
@@ -46,3 +46,16 @@ def test_a_refusal_after_a_job_that_may_have_changed_something_stays_an_alarm() 
     refused = read_head(failed(tried, error="Invalid", code="owner-unknown", phase="plan"))
     dead = read_head(failed(attempt(-60), error="Retryable", code="disk-failed", phase="place"))
     assert Standing(InstanceReports(tried.instance, (refused, dead), ()), BEGAN + 2 * KEPT_SECONDS).is_red
+
+
+@pytest.mark.parametrize("state_dir", ["", "/s"])
+def test_an_attempt_that_runs_does_not_hide_the_failure_before_it(state_dir: str) -> None:
+    tried = attempt(0, state_dir)
+    dead = failed(tried, error="Retryable", code="broker-unreachable")
+    heads = [read_head(one) for one in (attempt(9, state_dir).begun(), attempt(6, state_dir).begun(), dead)]
+    found = Standing(InstanceReports(tried.instance, tuple(heads), ()), BEGAN + 10)
+    assert (found.failure, found.last, found.is_red) == (heads[2], heads[0], True)
+    assert found.failing_since == tried.started
+    heads.insert(1, read_head(done(attempt(7, state_dir), entry("s", 0))))
+    found = Standing(InstanceReports(tried.instance, tuple(heads), ()), BEGAN + 10)
+    assert (found.failure, found.is_red) == (None, False)
