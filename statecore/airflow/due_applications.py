@@ -195,6 +195,7 @@ def _found(
                 *mapped.get(one.spec.application_id, (before.run_id, before.map_index, before.mapped_ms)),
                 url,
                 verdict.verified,
+                *(("", "") if verdict.kept is None else (verdict.kept.snapshot, verdict.kept.note)),
             )
             found[one.spec.application_id] = checked.not_before(before)
     return found

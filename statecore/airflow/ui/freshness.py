@@ -47,6 +47,8 @@ class Freshness:
         mapped_ms: when that was.
         repository: URL of the repository that was checked.
         verified: the verified levels of its snapshots, the highest first.
+        kept: the last snapshot before its changelogs were replaced, which is pinned; empty without one.
+        kept_note: the note of its pin.
     """
 
     checked_ms: int
@@ -59,6 +61,8 @@ class Freshness:
     mapped_ms: int = 0
     repository: str = ""
     verified: tuple[VerifiedLevel, ...] = ()
+    kept: str = ""
+    kept_note: str = ""
 
     def not_before(self, earlier: Freshness) -> Freshness:
         """This check; what an earlier one proved of the same snapshot stays true."""

@@ -165,6 +165,8 @@ def _freshness(now: float) -> Callable[[Instance], dict[str, Any] | None]:
             "repository": found.repository,
             "snapshot": found.snapshot,
             "published_at": found.published_at,
+            "kept": found.kept,
+            "kept_note": found.kept_note,
             "is_damaged": any(one.damaged for one in found.verified),
             "verified": [
                 {**asdict(one), "since": "" if one.since_ms is None else utc(one.since_ms / 1000)}

@@ -24,6 +24,15 @@ MOST_PINS = 3
 """Most pins of this kind of an application; beyond them the oldest is unpinned."""
 
 
+def last_before(entries: Iterable[SnapshotEntry]) -> SnapshotEntry | None:
+    """The newest snapshot with such a pin; ``None`` where there is none, or a person has unpinned it."""
+    return next(filter(_is_last_before, entries), None)
+
+
+def _is_last_before(entry: SnapshotEntry) -> bool:
+    return entry.pinned and entry.note.startswith(PIN_NOTE)
+
+
 def replaced_stores(refused: Iterable[Refused], rebuilt: Collection[Key]) -> list[str]:
     """The stores that are read whole because their changelog is another one than that of their bases."""
     return sorted({one.store for one in refused if one.key in rebuilt and one.code in _OF_ANOTHER_LOG})
@@ -47,6 +56,6 @@ def pin_last_before(app_repository: ApplicationRepository, entries: Sequence[Sna
         pin(app_repository, last.snapshot, last.note or f"{PIN_NOTE}{shortened_list(stores, 5)}"[:NOTE_CHARACTERS])
     except (Corrupted, NotFound):
         return
-    others = [one for one in entries[1:] if one.pinned and one.note.startswith(PIN_NOTE)]
+    others = [one for one in entries[1:] if _is_last_before(one)]
     for one in others[MOST_PINS - 1 :]:
         unpin(app_repository, one.snapshot)

@@ -29,6 +29,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Reason, Retryable, StatecoreError
 from statecore.jobs.checkpoint.broker_state import BrokerState
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, last_made, made_ms
+from statecore.jobs.checkpoint.replaced_changelogs import last_before
 from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fields.catalog import VersionedStart
@@ -62,6 +63,7 @@ class DueVerdict:
         newest: the newest snapshot at the time of the check; ``None`` without one, or if the check failed.
         current_ms: a time at which the newest snapshot had all records, in ms since the epoch; ``None`` if not known.
         verified: the verified levels of the snapshots; empty if they were never verified, or that could not be read.
+        kept: the last snapshot before changelogs were replaced, until a person unpins it; ``None`` without one.
     """
 
     is_due: bool
@@ -71,6 +73,7 @@ class DueVerdict:
     newest: SnapshotEntry | None = None
     current_ms: int | None = None
     verified: tuple[VerifiedLevel, ...] = ()
+    kept: SnapshotEntry | None = None
 
 
 def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
@@ -99,7 +102,7 @@ def check_due(
         with cluster(spec.bootstrap_servers, spec.kafka, timeout=_TIMEOUT) as brokers:
             BrokerState.of(brokers, spec, versioned)  # fails while they are away, lest every tick starts a checkpoint
         return DueVerdict(True, Reason("it has no snapshot yet", "no-snapshot"), last_snapshot=NO_SNAPSHOT)
-    interval_ms = spec.checkpoint_interval_ms
+    interval_ms, kept = spec.checkpoint_interval_ms, last_before(found.head.snapshots)
     made = made_ms(found.head.snapshots, interval_ms)
     every = f"one every {format_duration(interval_ms)}"
     if made is not None and not is_due(made, now_ms, interval_ms, tick_ms):
@@ -113,9 +116,10 @@ def check_due(
             ),
             newest=newest,
             current_ms=made,
+            kept=kept,
         )
     if (running := _in_progress(repository, now_ms)) is not None:
-        return replace(running, newest=newest, current_ms=made)
+        return replace(running, newest=newest, current_ms=made, kept=kept)
     manifest = repository.manifest(newest).value
     read = repository.task_manifests(manifest.task_manifests)
     there = {
@@ -136,7 +140,9 @@ def check_due(
         interval_ms=interval_ms,
     )
     current_ms = now_ms if reason is None else made
-    return DueVerdict(reason is not None, why, last_snapshot=last_snapshot, newest=newest, current_ms=current_ms)
+    return DueVerdict(
+        reason is not None, why, last_snapshot=last_snapshot, newest=newest, current_ms=current_ms, kept=kept
+    )
 
 
 def _in_progress(repository: ApplicationRepository, now_ms: int) -> DueVerdict | None:

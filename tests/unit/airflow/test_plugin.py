@@ -584,6 +584,16 @@ def test_what_was_verified_when_is_shown_and_damage_is_an_alarm(
 
 
 @pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize("kept", ["", "s0"])
+def test_a_snapshot_of_before_the_changelogs_were_replaced_is_shown_until_it_is_unpinned(
+    client: Callable[..., Any], tmp_path: Path, kept: str
+) -> None:
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0), published={"snapshot": "s1"}))
+    checked_ago(tmp_path, 10, 20, kept=kept, kept_note="the last one before")
+    assert ("statecore repo unpin s0" in client("/", "viewer").text) is bool(kept)
+
+
+@pytest.mark.usefixtures("ticking")
 def test_damage_of_a_part_is_an_alarm_before_all_of_the_level_was_verified(
     client: Callable[..., Any], tmp_path: Path
 ) -> None:

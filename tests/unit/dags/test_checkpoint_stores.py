@@ -20,6 +20,7 @@ from statecore.airflow.ui import failing_applications
 from statecore.airflow.ui.freshness import Freshness, read_checks, record_checks
 from statecore.errors import Invalid, NotFound, Reason, Retryable, StatecoreError
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
+from statecore.jobs.checkpoint.replaced_changelogs import PIN_NOTE, pin_last_before
 from statecore.jobs.checkpoint.schedule import DueVerdict
 from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
@@ -349,8 +350,13 @@ def test_what_was_found_is_kept_for_the_page_and_exported(
     assert (found["app"].snapshot, found["app"].published_at) == (newest.snapshot, newest.created_at)
     assert (found["app"].interval_ms, found["app"].repository) == (300_000, world.url)
     assert found["app"].verified == (VerifiedLevel("files", 5, 2),)
+    assert (found["app"].kept, found["app"].kept_note) == ("", "")
+    pin_last_before(world.app_repository, [newest], ["s"])
+    decide(conf(world.url, world.spec))
+    kept = read_checks(directory)["app"]
+    assert (kept.kept, kept.kept_note) == (newest.snapshot, f"{PIN_NOTE}s")
     assert values == [found["app"].checked_ms / 1000, (found["app"].current_ms or 0) / 1000, 300]
-    before = found["app"]
+    before = read_checks(directory)["app"]
     with pytest.raises(StatecoreError):
         decide(conf((tmp_path / "away").as_uri(), world.spec))
     assert read_checks(directory)["app"] == before, "nobody could look"
