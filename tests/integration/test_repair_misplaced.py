@@ -50,7 +50,7 @@ def test_what_lies_in_the_wrong_place_is_rebuilt_or_left_to_a_person(
     returned, findings = examined(damaged.state_dir, spec)
     assert returned == 22
     found = {(one["code"], one["task"], one["store"]) for one in worse_than_notes(findings)}
-    expected = {("segment-stray", "0_0", SESSIONS), ("kind-mismatch", "0_1", WINDOWS), ("task-misplaced", "0_2", "0_2")}
+    expected = {("segment-stray", "0_0", SESSIONS), ("store-absent", "0_1", WINDOWS), ("task-misplaced", "0_2", "0_2")}
     assert expected <= found
     assert {(code, task) for code, task, _ in found - expected} <= {
         ("store-absent", "0_2"),
