@@ -154,6 +154,8 @@ def segment_start(name: str, store: str) -> int | None:
     separator, text = name[len(store) : len(store) + 1], name[len(store) + 1 :]
     if not text.isascii() or not text.isdigit():
         return None
+    if separator == "." and text != str(int(text)):  # Kafka Streams opens the name without zeros
+        return None
     if separator in (".", ":"):
         return int(text) if int(text) < 1 << 63 else None
     if separator == "-" and len(text) == 12:
@@ -162,6 +164,16 @@ def segment_start(name: str, store: str) -> int | None:
         except ValueError:
             return None
     return None
+
+
+def opened_segment(name: str, store: str) -> str | None:
+    """The segment that Kafka Streams opens for an entry of a store's directory; ``None`` if it takes it for none.
+
+    It reads the time behind as many characters as the store's name and a separator have, whatever these are, and opens
+    the segment of that time by its own name (``AbstractSegments.openExisting``).
+    """
+    separator, text = name[len(store) : len(store) + 1], name[len(store) + 1 :]
+    return f"{store}.{int(text)}" if separator != "-" and _TIME.fullmatch(text) else None
 
 
 def databases_of(store_directory: Path) -> list[Path]:

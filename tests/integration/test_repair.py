@@ -180,6 +180,12 @@ def _segment_copied(copies: Copies, case: Case) -> None:
     shutil.copytree(newest, oldest)
 
 
+def _segment_padded(copies: Copies, case: Case) -> None:
+    """The oldest segment has a zero before its time, as of a script that pads numbers."""
+    oldest = damage_functions.segments_of(copies.application, case.store, case.task)[0]
+    oldest.rename(oldest.with_name(oldest.name.replace(".", ".0")))
+
+
 def _short_value(database: Path) -> None:
     key, _ = read_database(database)["keyValueWithTimestamp"][0]
     damage_functions.put(database, "keyValueWithTimestamp", key, b"short")
@@ -256,6 +262,7 @@ FAILS, LIES, RESTORES, WIPED = Wrong.FAILS, Wrong.LIES, Wrong.RESTORES, Wrong.WI
 CASES = (
     Case("segments-disagree", ALOS, "0_0", WINDOWS, _older_database, LIES, left_to_restore=4),
     Case("segment-misplaced", ALOS, "0_1", WINDOWS, _segment_copied, LIES, also=("rows-differ",)),
+    Case("segment-misplaced", ALOS, "0_3", WINDOWS, _segment_padded, LIES, also=("rows-differ",)),
     Case("rows-malformed", ALOS, "0_2", WINDOWS, _to_database(_short_value), LIES),
     Case("log-foreign", ALOS, "0_0", PLAIN, _to_database(damage_functions.put_foreign_log), LIES),
     Case("files-set-aside", ALOS, "0_0", STAMPED, _rows_set_aside, LIES, also=("rows-differ",)),

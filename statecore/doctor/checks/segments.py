@@ -15,6 +15,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import is_topic_name
+from statecore.statedir.task_layout import opened_segment
 from statecore.words import number_of
 
 
@@ -129,6 +130,8 @@ def _disagreeing(store: StoreView, task: TaskView, context: CheckContext) -> lis
         text = ", ".join(f"{offset} in {_names(names)}" for offset, names in sorted(at.items()))
         text += f", none in {_names(lacking)}" if lacking else ""
         open_ = any(one.status not in (None, STATUS_CLOSED) for one in store.databases)
+        if store.segmentation is None:
+            text += " (none of which counts if it has expired: --spec has the retention)"
         severity = context.severity(Severity.LOSS, Severity.ERROR if open_ else Severity.LOSS)
         newest = [offset for one in store.databases if (offset := one.offsets.get(partition)) is not None][-1]
         if newest == min(at) and not lacking:
@@ -172,6 +175,11 @@ def _misplaced(store: StoreView) -> list[Finding]:
             why[one.name] = f"has {number_of(one.rows_outside, 'row')} at least of a time that is not in its interval"
         elif interval and one.start is not None and one.start % interval:
             why[one.name] = f"begins at no multiple of the interval of {interval} ms, so that it is never opened"
+    names = {one.name for one in store.databases}
+    for one in store.databases:
+        opened = opened_segment(one.name, store.store) if one.start is None and (one.rows or one.broken) else None
+        if opened is not None and opened not in names:
+            why[one.name] = f"is never opened: Kafka Streams opens {opened} in its place, and finds none of its rows"
     for copies in _copies(store.databases):
         if not any(name in why for name in copies):
             why[copies[0]] = f"is the same database as {_names(copies[1:])}, so that the rows of one of them are gone"

@@ -131,6 +131,19 @@ def test_a_database_without_the_name_of_a_segment(tmp_path, rows, repair):
     assert [one.repair for one in diagnose(tmp_path).findings if one.code == "segment-stray"] == [repair]
 
 
+@pytest.mark.parametrize("name", ["w.0600000", "w_600000", "W.600000", "w.+600000"])
+def test_a_segment_under_a_name_that_is_read_and_never_opened_has_lost_its_rows(tmp_path, name):
+    window(tmp_path, {600_000: (150, 0, 2), 900_000: (150, 0, 2)})
+    right = tmp_path / "app/0_0/w/w.600000"
+    right.rename(right.with_name(name))
+    (one,) = diagnose(tmp_path, guarantee=ALOS).findings
+    assert (one.code, one.severity, one.segment, one.repair) == ("segment-misplaced", LOSS, name, Repair.REBUILD)
+    shutil.copytree(right.with_name(name), right)  # then it is a copy of one that is opened
+    assert "segment-misplaced" not in {
+        one.code for one in diagnose(tmp_path, guarantee=ALOS).findings if one.segment == name
+    }
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_the_renamed_segment_of_a_grace_buffer_hides_no_damage_of_other_tasks(tmp_path, declared):
     """Without a spec the kind of the store was unknown in every task."""
