@@ -108,7 +108,9 @@ def run_standby(
                     AssignedTasks(request, spec, cluster, directory, manager, tasks, say, faults=faults), stop
                 )
             except Invalid as error:
-                raise refused_later(error) if job.has_followed else error from error
+                if job.has_followed:
+                    raise refused_later(error) from error
+                raise
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 
 from statecore.changelog.delete_retention import min_current_retention_ms
 from statecore.jobs.bases.base import Key, Refused, grouped
@@ -46,12 +47,16 @@ class CheckpointPlan(PlannedTails):
     @property
     def replaced(self) -> list[str]:
         """The stores that are read whole because their changelog is another one."""
-        return replaced_stores(self.refused, self.not_advanced)
+        return replaced_stores(self.refused, self.not_advanced, self.frozen.newest_snapshot)
 
     def keep_last(self, app_repository: ApplicationRepository, entries: Sequence[SnapshotEntry]) -> None:
-        """Pin the newest snapshot if the changelogs of some stores are not those of before."""
-        if self.replaced and entries:
-            pin_last_before(app_repository, entries, self.replaced)
+        """Pin the newest snapshot of the plan if the changelogs of some stores are not those of before.
+
+        Where the plan is resumed, another job may have published what is in the new ones.
+        """
+        before = list(dropwhile(lambda one: one.snapshot != self.frozen.newest_snapshot, entries))
+        if self.replaced and before:
+            pin_last_before(app_repository, before, self.replaced)
 
     @property
     def note_lines(self) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publicati
         *planned.notes,
         *grouped(refused),
         *rebuilt_notes(read_whole(planned.plan), newest),
-        *replaced_notes(replaced_stores(refused, read_whole(planned.plan))),
+        *replaced_notes(replaced_stores(refused, read_whole(planned.plan), newest)),
         *inherited_notes(planned.plan, request.versioned_interval),
     )
     return CheckpointPlan(
@@ -134,7 +134,7 @@ def _resumed(cluster: Cluster, job: CheckpointJob, candidates: SnapshotBases) ->
         return bases
     newest = frozen.newest_snapshot
     rebuilt = read_whole(frozen.plan)
-    replaced = replaced_notes(replaced_stores(frozen.refused, rebuilt))
+    replaced = replaced_notes(replaced_stores(frozen.refused, rebuilt, newest))
     notes = (RESUMED_NOTE, *grouped(frozen.refused), *rebuilt_notes(rebuilt, newest), *replaced)
     return CheckpointPlan(
         frozen=frozen,

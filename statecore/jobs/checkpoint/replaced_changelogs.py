@@ -7,6 +7,7 @@ nothing: if that was no intention, only an earlier snapshot has the rows, and re
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 
 from statecore.errors import Corrupted, NotFound
 from statecore.jobs.bases.base import Key, Refused
@@ -33,9 +34,13 @@ def _is_last_before(entry: SnapshotEntry) -> bool:
     return entry.pinned and entry.note.startswith(PIN_NOTE)
 
 
-def replaced_stores(refused: Iterable[Refused], rebuilt: Collection[Key]) -> list[str]:
-    """The stores that are read whole because their changelog is another one than that of their bases."""
-    return sorted({one.store for one in refused if one.key in rebuilt and one.code in _OF_ANOTHER_LOG})
+def replaced_stores(refused: Iterable[Refused], rebuilt: Collection[Key], newest: str) -> list[str]:
+    """The stores that are read whole because their changelog is another one than that of the newest snapshot.
+
+    Older snapshots may be of a changelog that was replaced long ago.
+    """
+    of_newest = (one for one in refused if one.base == newest and one.code in _OF_ANOTHER_LOG)
+    return sorted({one.store for one in of_newest if one.key in rebuilt})
 
 
 def replaced_notes(stores: Sequence[str]) -> tuple[str, ...]:
@@ -50,12 +55,15 @@ def replaced_notes(stores: Sequence[str]) -> tuple[str, ...]:
 
 
 def pin_last_before(app_repository: ApplicationRepository, entries: Sequence[SnapshotEntry], stores: list[str]) -> None:
-    """Pin the newest snapshot, which the next one replaces; one that cannot be read is of no use."""
+    """Pin the first of these snapshots, unless it is pinned; one that cannot be read is of no use."""
     last = entries[0]
+    if last.pinned:  # with the note of this kind it would be unpinned in the end, also if a person has pinned it
+        return
     try:
-        pin(app_repository, last.snapshot, last.note or f"{PIN_NOTE}{shortened_list(stores, 5)}"[:NOTE_CHARACTERS])
+        pin(app_repository, last.snapshot, f"{PIN_NOTE}{shortened_list(stores, 5)}"[:NOTE_CHARACTERS])
     except (Corrupted, NotFound):
         return
     others = [one for one in entries[1:] if _is_last_before(one)]
     for one in others[MOST_PINS - 1 :]:
-        unpin(app_repository, one.snapshot)
+        with suppress(NotFound):  # it was unpinned and forgotten meanwhile
+            unpin(app_repository, one.snapshot)

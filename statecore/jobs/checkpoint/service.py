@@ -75,7 +75,9 @@ def run_service(
                     repository = None  # another repository may be at this URL now
                 continue
             except Invalid as error:
-                raise refused_later(error) if last else error from error
+                if last:
+                    raise refused_later(error) from error
+                raise
             pause, last = _FIRST_PAUSE, began_at
             assert isinstance(report, ReadReport)  # the request is not plan_only
             made(report)

@@ -18,13 +18,17 @@ from tests.unit.repository.published import Publishing
 )
 def test_a_store_counts_if_no_base_is_left_because_of_another_log(code: str, expected: list[str]) -> None:
     refused = [Refused(task, "s", "snapshot", Reason("why", code)) for task in ("0_0", "0_1")]
-    assert replaced_stores(refused, [("0_0", "s")]) == expected
-    assert replaced_stores(refused, []) == []
+    assert replaced_stores(refused, [("0_0", "s")], "snapshot") == expected
+    assert replaced_stores(refused, [], "snapshot") == []
+    assert replaced_stores(refused, [("0_0", "s")], "newer") == [], "it was replaced before the newest one"
 
 
 def test_the_last_ones_before_are_pinned_and_what_a_person_has_pinned_stays(tmp_path: Path) -> None:
     orders = Publishing((tmp_path / "repository").as_uri(), tmp_path)
     head = orders.app_repository.head
+    unnamed = orders.publish(9).snapshot
+    pin(orders.app_repository, unnamed)
+    pin_last_before(orders.app_repository, head().snapshots, ["s"])
     kept = orders.publish(10).snapshot
     pin(orders.app_repository, kept, "before the audit")
     for number in range(MOST_PINS + 2):
@@ -32,7 +36,7 @@ def test_the_last_ones_before_are_pinned_and_what_a_person_has_pinned_stays(tmp_
         pin_last_before(orders.app_repository, head().snapshots, ["s"])
     pinned = {one.snapshot: one.note for one in head().snapshots if one.pinned}
     newest = [one.snapshot for one in head().snapshots[:MOST_PINS]]
-    assert pinned == {kept: "before the audit", **dict.fromkeys(newest, f"{PIN_NOTE}s")}
+    assert pinned == {unnamed: "", kept: "before the audit", **dict.fromkeys(newest, f"{PIN_NOTE}s")}
     pin(orders.app_repository, newest[0], "mine now")
     pin_last_before(orders.app_repository, head().snapshots, ["s"])
     assert head().snapshots[0].note == "mine now"
