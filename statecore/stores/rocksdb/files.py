@@ -187,9 +187,10 @@ def _same_store(database: Path) -> Iterator[Path]:
 
 
 def _keeps_rows_here(database: Path) -> bool:
-    """Whether SST files with rows that its MANIFEST names are in its directory."""
+    """Whether all SST files with rows that its MANIFEST names are in its directory: db_paths may have it and others."""
     try:
         files = read_manifest(current_manifest(database)[1]).files.values()
     except (OSError, ValueError):
         return False
-    return any(file.family != OFFSETS_COLUMN_FAMILY and (database / file.name).is_file() for file in files)
+    of_rows = [database / file.name for file in files if file.family != OFFSETS_COLUMN_FAMILY]
+    return bool(of_rows) and all(path.is_file() for path in of_rows)

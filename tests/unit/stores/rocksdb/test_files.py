@@ -92,8 +92,7 @@ def test_where_another_task_keeps_its_files_those_of_this_one_were_lost(
     )
     move(database, *moved)
     if not here:
-        for file in other.glob("*.sst"):
-            file.unlink()
+        min(other.glob("*.sst")).unlink()  # as where db_paths has this directory and a larger one
     assert bool(files_elsewhere(database)) is not here
     found = diagnose_directory(StateDirectory(database.parents[3], "app")).findings
     assert {one.code for one in found if one.task == "0_0"} == {"file-missing" if here else "not-readable-here"}
