@@ -228,14 +228,16 @@ class DirectoryBlobs(Blobs):
 
     def delete_all(self, names: Sequence[str]) -> None:
         changed: dict[Path, str] = {}  # directories, with a name in each
-        for name in names:
-            path = self._root / checked_name(name)
-            with self._translated("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
-                path.unlink()
-                changed[path.parent] = name
-        for directory, name in changed.items():
-            with self._translated("deleted", name):
-                sync_file(directory)
+        try:
+            for name in names:
+                path = self._root / checked_name(name)
+                with self._translated("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
+                    path.unlink()
+                    changed[path.parent] = name
+        finally:
+            for directory, name in changed.items():
+                with self._translated("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
+                    sync_file(directory)
 
     def delete_leftovers(self, before: float, *, apply: bool = True) -> Sequence[int]:
         """See :meth:`Blobs.delete_leftovers`. A writer that stood still so long is refused, and may try again."""

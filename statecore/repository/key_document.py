@@ -69,17 +69,17 @@ def check_key_document(object_store: ObjectStore, sleep: Callable[[float], objec
         )
 
 
-_STALE = "has the data key under an older key"
+_STALE = "has another data key, or an older encryption of it"
 
 
 def _key_document_defect(object_store: ObjectStore) -> str:
-    wanted = DESCRIPTOR.decode(object_store.blobs.get(DESCRIPTOR_NAME)).encryption
+    descriptor = DESCRIPTOR.decode(object_store.blobs.get(DESCRIPTOR_NAME))
     document, pointer = read_key_document(object_store)
-    if wanted is None:
+    if descriptor.encryption is None:
         return ""
     if document is None:
         return "is missing" if pointer is None else "is damaged"
-    return "" if document.encryption == wanted else _STALE
+    return "" if document == KeyDocument(descriptor.id, descriptor.encryption) else _STALE
 
 
 def unlock_by_key_document(object_store: ObjectStore) -> KeyDocument | None:

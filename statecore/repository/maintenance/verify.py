@@ -308,7 +308,7 @@ class Verifier:
         try:
             if repository.descriptor.encryption is not None:
                 check_key_document(repository.object_store)
-        except (Corrupted, Invalid) as error:
+        except Corrupted as error:
             return [FoundDamage(error, Level.DOCUMENTS, KEY_DOCUMENT_NAME)]
         return []
 
