@@ -22,7 +22,7 @@ PIN_NOTE = "the last one before these changelogs were replaced: "
 """How the note of such a pin begins."""
 
 MOST_PINS = 3
-"""Most pins of this kind of an application; beyond them the oldest is unpinned."""
+"""Most pins of this kind of an application: the oldest, which may be the only one with the rows, and the newest."""
 
 
 def last_before(entries: Iterable[SnapshotEntry]) -> SnapshotEntry | None:
@@ -49,8 +49,8 @@ def replaced_notes(stores: Sequence[str]) -> tuple[str, ...]:
         return ()
     return (
         f"{WARNING}The changelogs of {shortened_list(stores, 5)} are not those of before: they were deleted and "
-        "created again, or set back. The new snapshot has only what is in them now. The one before it is pinned; unpin "
-        "it when it is not needed (statecore repo unpin).",
+        "created again, or set back. The new snapshot has only what is in them now. The one before it is "
+        "pinned, if it can be read; unpin it when it is not needed (statecore repo unpin).",
     )
 
 
@@ -64,6 +64,6 @@ def pin_last_before(app_repository: ApplicationRepository, entries: Sequence[Sna
     except (Corrupted, NotFound):
         return
     others = [one for one in entries[1:] if _is_last_before(one)]
-    for one in others[MOST_PINS - 1 :]:
+    for one in others[MOST_PINS - 2 : -1]:
         with suppress(NotFound):  # it was unpinned and forgotten meanwhile
             unpin(app_repository, one.snapshot)
