@@ -385,7 +385,7 @@ def _of_store(store: StoreView, task: TaskView, context: CheckContext, *, is_wip
         lambda: check_releases(store, task, context),
         lambda: check_offsets(store, task, context),
         lambda: check_store_files(store, task),
-        lambda: check_unsupported_store(store),
+        lambda: check_unsupported_store(store, task),
     )
     return [one for check in checks for one in _run(check, store)]
 

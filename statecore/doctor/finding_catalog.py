@@ -505,8 +505,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "task-misplaced",
             error,
             "a directory named like a task is within a task",
-            "Kafka Streams opens none of its stores. Under exactly-once the next start deletes the task around it, and "
-            "this directory with it; at-least-once it restores the stores that the task lacks.",
+            "Kafka Streams opens none of its stores. If the task around it lacks stores, under exactly-once the next "
+            "start deletes that task, and this directory with it; at-least-once it restores these stores.",
             "Move it to its place while the application is stopped, if no other directory with stores is there; else "
             "away.",
         ),
@@ -531,7 +531,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             note,
             "files of other tools",
             "Kafka Streams ignores them.",
-            "Delete them if they are not needed.",
+            "Delete them if they are not needed. Look into directories before: they may have a copy of the state.",
             (Repair.MOVE_ASIDE,),
         ),
         FindingKind(

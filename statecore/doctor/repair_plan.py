@@ -111,7 +111,7 @@ def plan_repairs(
     # A restore refuses a partition that the topic does not have, when others are rebuilt already; and a task within a
     # task is moved to its place first.
     by_hand = {one.task for one in given if one.code == "partition-unknown" and one.task != GLOBAL}
-    by_hand |= {one.task for one in given if one.code == "task-misplaced"}
+    by_hand |= {one.task for one in given if one.code == "task-misplaced" and one.severity is Severity.ERROR}
     by_hand |= {str(one.context["task"]) for one in refused}
 
     def can_rebuild(task: str, store: str) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from statecore.changelog.cleanup_policy import why_not_compacted
 from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, current_retention_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader
@@ -89,6 +90,14 @@ class StoreLogs:
         if self._has_only_copy(store, log):
             what = f"{partition} is empty, and its log ends at {log.log_end}: nothing else has the rows of the store."
             yield topic_finding("changelog-incomplete", store, partition, what, log_end=log.log_end)
+        elif self._lost_its_beginning(store, partition, log, topic):
+            what = (
+                f"{partition} begins at {log.log_start}. Compaction leaves the beginning of a log, so records were "
+                "deleted, and a rebuild may lack rows that the store has (statecore diff shows which)."
+            )
+            yield topic_finding(
+                "changelog-incomplete", store, partition, what, Severity.WARNING, log_start=log.log_start
+            )
         if store.kind is StoreKind.GRACE_BUFFER and not store.in_use:
             yield from self._miskeyed(store, partition, log)
         if store.is_global or store.is_source(partition.topic):
@@ -118,6 +127,13 @@ class StoreLogs:
             return replace(found, what=f"{found.what} {what}", severity=Severity.LOSS)
         what = "No row of it was found, as if it were added after the application started: nothing has to be done then."
         return replace(found, what=f"{found.what} {what}")
+
+    def _lost_its_beginning(
+        self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
+    ) -> bool:
+        """Whether the changelog of a store with rows that do not expire was compacted alone, and begins after 0."""
+        is_changelog = not store.is_global and not store.is_source(partition.topic) and keeps_all_rows(store.kind)
+        return is_changelog and 0 < log.log_start < log.log_end and not why_not_compacted(topic)
 
     def _has_only_copy(self, store: LoggedStoreOffsets, log: LogOffsets) -> bool:
         """Whether a store of a task has rows that do not expire, and its log has no record any more."""

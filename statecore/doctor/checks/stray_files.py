@@ -89,7 +89,7 @@ def _wrong_type(task: TaskView, name: str, what: str) -> Finding:
     )
 
 
-def check_unsupported_store(store: StoreView) -> list[Finding]:
+def check_unsupported_store(store: StoreView, task: TaskView) -> list[Finding]:
     """A store that is kept in files other than RocksDB's."""
     if not store.foreign:
         return []
@@ -98,7 +98,9 @@ def check_unsupported_store(store: StoreView) -> list[Finding]:
             f"is a directory named like a task within {store.task}, with {shortened_list([*store.foreign], 5)}: Kafka "
             f"Streams opens none of it, and restores the stores that {store.task} lacks"
         )
-        return [store_finding(store, "task-misplaced", Severity.ERROR, what, files=[*store.foreign])]
+        has_stores = any(name != store.store for name in task.store_names)
+        severity = Severity.WARNING if has_stores else Severity.ERROR  # then it is a copy
+        return [store_finding(store, "task-misplaced", severity, what, files=[*store.foreign])]
     what = (
         f"has no RocksDB database, but {number_of(len(store.foreign), 'file')}: {shortened_list([*store.foreign], 5)}"
     )

@@ -168,6 +168,16 @@ def test_a_store_at_the_end_of_an_emptied_log_is_the_only_copy(
     assert [(one.code, one.severity) for one in found] == codes
 
 
+@pytest.mark.parametrize(("log_start", "codes"), [(0, []), (3, [("changelog-incomplete", Severity.WARNING)])])
+def test_a_compacted_log_that_lost_its_beginning_may_lack_rows(
+    tmp_path: Path, brokers: ScriptedBrokers, log_start: int, codes: Sequence[tuple[str, Severity]]
+) -> None:
+    written(tmp_path, 4, rows=SAME)
+    brokers.add(TOPIC, [part(WHOLE[log_start:], log_start=log_start)])
+    found = looked(tmp_path, brokers).findings
+    assert [(one.code, one.severity) for one in found] == codes
+
+
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 @pytest.mark.parametrize(("log_start", "codes"), [(5, []), (6, ["offset-before-start", "grace-buffer-miskeyed"])])
 def test_a_grace_buffer_is_restored_with_a_store_of_its_task_whose_log_lost_its_beginning(

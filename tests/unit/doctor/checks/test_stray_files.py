@@ -103,6 +103,18 @@ def test_work_that_was_interrupted(tmp_path):
 
 
 @pytest.mark.parametrize("declared", [True, False])
+def test_a_copy_of_a_task_within_a_sound_one_keeps_nothing_from_its_repair(tmp_path, declared):
+    application = unpacked(EXACTLY_ONCE, tmp_path)
+    shutil.copytree(application / "0_0", tmp_path / "copy")
+    (tmp_path / "copy").rename(application / "0_0/0_0")
+    next(database_of(application, PLAIN, "0_0").glob("MANIFEST-*")).unlink()
+    seen = examined(application, EXACTLY_ONCE, declared=declared)
+    assert [one.severity for one in seen.findings if one.code == "task-misplaced"] == [WARNING]
+    plan = plan_repairs(seen.findings, seen.stores)
+    assert [(one.stores, one.tasks) for one in plan.rebuilds] == [((PLAIN,), ("0_0",))]
+
+
+@pytest.mark.parametrize("declared", [True, False])
 def test_a_task_within_a_task_is_left_to_a_person_and_keeps_no_other_from_its_repair(tmp_path, declared):
     application = unpacked(EXACTLY_ONCE, tmp_path)
     (application / "0_0").rename(tmp_path / "0_0")
