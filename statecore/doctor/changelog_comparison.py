@@ -23,6 +23,7 @@ import statecore.extras.pipeline
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice, takewhile
@@ -63,6 +64,7 @@ MIN_KEYS = 3
 _SPANS = (64, 4_096, 131_072)
 _BYTES = 32 << 20
 _MOST_DUPLICATES = 1_000
+_ROWS = 1_000  # of a column family that are looked up in its log
 
 
 class Comparison(Enum):
@@ -303,6 +305,30 @@ def has_rows(kind: StoreKind, databases: Iterable[DatabasePath]) -> bool:
         except (NotFound, Corrupted):
             return False
     return False
+
+
+class Unrecorded(NamedTuple):
+    """How many of the first rows of a store have no record in its log."""
+
+    rows: int
+    looked_up: int
+
+
+def rows_without_record(
+    reader: ChangelogReader, span: OffsetRange, kind: StoreKind, databases: Iterable[DatabasePath], limits: ReadLimits
+) -> Unrecorded | None:
+    """Look the first rows of a store up in its whole log; ``None`` if that exceeds the limits."""
+    batches = _all_of(reader, span, IsolationLevel.READ_UNCOMMITTED, limits)
+    if batches is None:
+        return None
+    keys = {key for batch in batches for key in row_format(kind).row_keys(batch["key"].drop_null()).to_pylist()}
+    rows: list[bytes] = []
+    for one in databases:
+        with suppress(NotFound, Corrupted), Database(one.path) as database:
+            for family in (kind.data_column_family, *kind.older_column_families):
+                if family in database.families:
+                    rows += [key for key, _ in islice(database.rows(family), _ROWS)]
+    return Unrecorded(sum(key not in keys for key in rows), len(rows))
 
 
 def _database_at(databases: Sequence[DatabasePath], at: int | None) -> DatabasePath | None:

@@ -679,8 +679,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "the topic of a store does not keep all of its records",
             "A restore gets fewer rows than this instance has, on another instance after a rebalance, or here after a "
             "wipe of the task. If the log is empty, the rows have no other copy.",
-            "Set cleanup.policy=compact on the topic. If its log is empty, keep a copy of the directory (statecore "
-            "backup --offline), and find out who deleted the records.",
+            "Set cleanup.policy=compact on the topic. If it lacks records of rows, keep a copy of the directory "
+            "(statecore backup --offline), and find out who deleted the records.",
             (),
             "brokers",
         ),

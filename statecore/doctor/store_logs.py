@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from statecore.changelog.cleanup_policy import why_not_compacted
 from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, current_retention_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader
@@ -38,6 +37,7 @@ from statecore.doctor.changelog_comparison import (
     newest_of_segments,
     newest_records,
     proof,
+    rows_without_record,
 )
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding, Undecided
@@ -90,14 +90,8 @@ class StoreLogs:
         if self._has_only_copy(store, log):
             what = f"{partition} is empty, and its log ends at {log.log_end}: nothing else has the rows of the store."
             yield topic_finding("changelog-incomplete", store, partition, what, log_end=log.log_end)
-        elif self._lost_its_beginning(store, partition, log, topic):
-            what = (
-                f"{partition} begins at {log.log_start}. Compaction leaves the beginning of a log, so records were "
-                "deleted, and a rebuild may lack rows that the store has (statecore diff shows which)."
-            )
-            yield topic_finding(
-                "changelog-incomplete", store, partition, what, Severity.WARNING, log_start=log.log_start
-            )
+        elif self._lost_its_beginning(store, partition, log):
+            yield from self._unrecorded(store, partition, log)
         if store.kind is StoreKind.GRACE_BUFFER and not store.in_use:
             yield from self._miskeyed(store, partition, log)
         if store.is_global or store.is_source(partition.topic):
@@ -128,12 +122,32 @@ class StoreLogs:
         what = "No row of it was found, as if it were added after the application started: nothing has to be done then."
         return replace(found, what=f"{found.what} {what}")
 
-    def _lost_its_beginning(
-        self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
-    ) -> bool:
-        """Whether the changelog of a store with rows that do not expire was compacted alone, and begins after 0."""
+    def _unrecorded(self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets) -> Iterator[Finding]:
+        """Rows that have no record any more: the store is their only copy."""
+        whole = OffsetRange(*partition, log.log_start, log.log_end)
+        found = rows_without_record(self.reader, whole, store.kind, store.databases, self.limits)
+        if found is None:
+            self._note_limit(store, "its changelog lost its first records, and its rows were not looked up in it")
+        elif found.rows:
+            what = (
+                f"{found.rows} of {found.looked_up} rows that were looked up have no record in {partition}, whose "
+                f"records before {log.log_start} were deleted: nothing else has these rows."
+            )
+            yield topic_finding(
+                "changelog-incomplete",
+                store,
+                partition,
+                what,
+                log_start=log.log_start,
+                rows=found.rows,
+                looked_up=found.looked_up,
+            )
+
+    def _lost_its_beginning(self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets) -> bool:
+        """Whether the changelog of a store with rows that do not expire begins after 0, which compaction never does."""
         is_changelog = not store.is_global and not store.is_source(partition.topic) and keeps_all_rows(store.kind)
-        return is_changelog and 0 < log.log_start < log.log_end and not why_not_compacted(topic)
+        is_comparable = store.kind in COMPARABLE_KINDS and store.readable and not store.in_use
+        return is_changelog and is_comparable and 0 < log.log_start < log.log_end
 
     def _has_only_copy(self, store: LoggedStoreOffsets, log: LogOffsets) -> bool:
         """Whether a store of a task has rows that do not expire, and its log has no record any more."""

@@ -168,11 +168,18 @@ def test_a_store_at_the_end_of_an_emptied_log_is_the_only_copy(
     assert [(one.code, one.severity) for one in found] == codes
 
 
-@pytest.mark.parametrize(("log_start", "codes"), [(0, []), (3, [("changelog-incomplete", Severity.WARNING)])])
-def test_a_compacted_log_that_lost_its_beginning_may_lack_rows(
-    tmp_path: Path, brokers: ScriptedBrokers, log_start: int, codes: Sequence[tuple[str, Severity]]
+@pytest.mark.parametrize(
+    ("log_start", "rows", "codes"),
+    [(0, SAME, []), (3, SAME, [("changelog-incomplete", LOSS)]), (3, SAME[3:], [])],
+)
+def test_rows_whose_records_were_deleted_are_the_only_copy(
+    tmp_path: Path,
+    brokers: ScriptedBrokers,
+    log_start: int,
+    rows: Sequence[tuple[bytes, bytes]],
+    codes: Sequence[tuple[str, Severity]],
 ) -> None:
-    written(tmp_path, 4, rows=SAME)
+    written(tmp_path, 4, rows=rows)
     brokers.add(TOPIC, [part(WHOLE[log_start:], log_start=log_start)])
     found = looked(tmp_path, brokers).findings
     assert [(one.code, one.severity) for one in found] == codes
